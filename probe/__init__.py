@@ -1,0 +1,1 @@
+"""synth's probe package."""

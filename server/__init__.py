@@ -1,0 +1,1 @@
+"""synth's server package."""

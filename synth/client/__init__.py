@@ -1,0 +1,1 @@
+"""Client of the synth server, with a content-addressed cache."""

@@ -1,0 +1,1 @@
+"""Foreign formats, one file each, both ways where it makes sense."""

@@ -1,0 +1,69 @@
+"""Symmetric plans: expanding the representatives of each orbit into the whole plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from synth.errors import PlanError
+from synth.plan.ir import Chunks, Plan, Symmetry, Transfers
+
+
+def expand(plan: Plan) -> Plan:
+    """The plan with every chunk and transfer listed; a plan without symmetry is returned as it is.
+
+    Raises:
+        PlanError: the generators do not make a group of the stated order that acts freely on the ranks.
+    """
+    if plan.symmetry is None:
+        return plan
+    elements = group_elements(plan.symmetry, len(plan.ranks))
+    chunks, transfers = plan.chunks, plan.transfers
+    order, count = len(elements), len(chunks)
+    padded = np.concatenate([elements, np.full((order, 1), -1)], axis=1)  # position -1 maps to -1
+    whole_chunks = Chunks(
+        origin=padded[:, chunks.origin].ravel(),
+        target=padded[:, chunks.target].ravel(),
+        share=np.tile(chunks.share, order),
+    )
+    whole_transfers = Transfers(
+        chunk=(np.arange(order)[:, None] * count + transfers.chunk).ravel(),
+        src=elements[:, transfers.src].ravel(),
+        dst=elements[:, transfers.dst].ravel(),
+        round=np.tile(transfers.round, order),
+        reduce=np.tile(transfers.reduce, order),
+    )
+    return plan.with_(chunks=whole_chunks, transfers=whole_transfers.sorted(), symmetry=None)
+
+
+def group_elements(symmetry: Symmetry, ranks: int) -> np.ndarray:
+    """All elements as [order, ranks] images, the identity first, in a fixed order.
+
+    Raises:
+        PlanError: as :func:`expand`.
+    """
+    identity = tuple(range(ranks))
+    found = {identity: None}
+    frontier = [identity]
+    while frontier:
+        following = []
+        for element in frontier:
+            for generator in symmetry.generators:
+                image = tuple(generator[rank] for rank in element)
+                if image not in found:
+                    found[image] = None
+                    following.append(image)
+        if len(found) > symmetry.order:
+            raise PlanError(
+                f"plan: its symmetry states order {symmetry.order}, but the generators make more elements",
+                subject="symmetry",
+            )
+        frontier = following
+    if len(found) != symmetry.order:
+        raise PlanError(
+            f"plan: its symmetry states order {symmetry.order}, but the generators make {len(found)} elements",
+            subject="symmetry",
+        )
+    elements = np.array(list(found), dtype=np.int64)
+    if (elements[1:] == np.arange(ranks)).any():
+        raise PlanError("plan: its symmetry does not act freely; an element fixes a rank", subject="symmetry")
+    return elements

@@ -1,0 +1,1 @@
+"""What a plan costs: the official model by rounds, and the timeline."""

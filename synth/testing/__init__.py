@@ -1,0 +1,1 @@
+"""Domain assertions and hypothesis strategies for users' tests and ours."""

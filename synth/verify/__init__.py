@@ -1,0 +1,1 @@
+"""Whether a plan is right, and whether its stated bound is proven."""
