@@ -1,0 +1,130 @@
+"""What a simulation answers, and the front door to both cost models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from synth.collective import Demand
+from synth.errors import InvalidPlan
+from synth.plan import Plan, expand
+from synth.plan.sizes import chunk_bytes
+from synth.topology import Routes, Topology
+
+
+class Cost(StrEnum):
+    """The two cost models."""
+
+    ROUNDS = "rounds"
+    """Official: rounds one after another, each as long as its slowest route plus its busiest link."""
+    TIMELINE = "timeline"
+    """No barriers: each transfer starts when its data is there and its links are free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation:
+    """What one plan costs for one demand.
+
+    Attributes:
+        seconds: time of the whole plan.
+        rounds: rounds that move anything.
+        bytes: size of the demand.
+        algbw_bytes_per_s: bytes / time.
+        busbw_bytes_per_s: as nccl-tests defines it.
+        link_seconds: [links] time each link of the topology is busy.
+    """
+
+    seconds: float
+    rounds: int
+    bytes: int
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    link_seconds: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loads:
+    """An expanded plan laid over a topology: the columns both cost models work on.
+
+    Attributes:
+        plan: expanded.
+        routes: among its ranks.
+        segment_bytes: [transfers] bytes of one segment.
+        pair: [transfers] row of each transfer's route.
+    """
+
+    plan: Plan
+    routes: Routes
+    segment_bytes: np.ndarray
+    pair: np.ndarray
+
+    @classmethod
+    def of(cls, plan: Plan, topology: Topology, demand: Demand, routes: Routes | None = None) -> Loads:
+        """Expand the plan and look up its routes.
+
+        Raises:
+            InvalidPlan: a transfer has no route on this topology.
+        """
+        whole = expand(plan)
+        routes = routes or Routes.among(topology, whole.ranks)
+        transfers = whole.transfers
+        pair = transfers.src * len(whole.ranks) + transfers.dst
+        missing = np.flatnonzero(~routes.exists.ravel()[pair])
+        if len(missing):
+            src, dst = (whole.ranks[column[missing[0]]] for column in (transfers.src, transfers.dst))
+            raise InvalidPlan(
+                f"plan: {src} sends to {dst}, but topology {topology.name} has no route between them",
+                subject=f"{src}:{dst}",
+            )
+        sizes = chunk_bytes(whole, demand)[transfers.chunk] / whole.segments
+        return cls(whole, routes, sizes, pair)
+
+    def link_seconds(self) -> np.ndarray:
+        """[links] time each link is busy in the whole plan."""
+        rows, links = self.routes.incidence(self.pair)
+        topology = self.routes.topology
+        carried = np.bincount(links, self.segment_bytes[rows], minlength=len(topology.links)) * self.plan.segments
+        return carried / topology.bytes_per_s if len(topology.links) else carried
+
+
+def simulate(
+    plan: Plan,
+    topology: Topology,
+    demand: Demand,
+    *,
+    launch_ns: float = 0.0,
+    cost: Cost | str = Cost.ROUNDS,
+    routes: Routes | None = None,
+) -> Simulation:
+    """Price a plan for a demand.
+
+    Args:
+        plan: valid on this topology (see :func:`synth.verify.verify`).
+        topology: where it runs.
+        demand: what it moves.
+        launch_ns: cost of starting one round; only the rounds model knows it.
+        cost: which model.
+        routes: those among the plan's ranks, where they are at hand.
+
+    Raises:
+        InvalidPlan: a transfer has no route.
+        DemandError: the demand is not one this plan serves.
+    """
+    from synth.simulate import rounds, timeline
+
+    loads = Loads.of(plan, topology, demand, routes)
+    if Cost(cost) is Cost.TIMELINE:
+        seconds, moving = timeline.finish(loads), rounds.moving_rounds(loads)
+    else:
+        seconds, moving = rounds.price(loads, launch_ns)
+    algbw = demand.bytes / seconds if seconds > 0 else 0.0
+    return Simulation(
+        seconds=seconds,
+        rounds=moving,
+        bytes=demand.bytes,
+        algbw_bytes_per_s=algbw,
+        busbw_bytes_per_s=algbw * demand.collective.busbw_factor(demand.ranks),
+        link_seconds=loads.link_seconds(),
+    )

@@ -1,0 +1,88 @@
+"""Checking a bound without a solver.
+
+For link lengths l, a hop's weight is the sum of l along its route. Every byte of a block spends at least the weight
+of the cheapest way to deliver that block, and in time t link e offers at most rate(e) * t * l(e) of weight, so
+
+    t >= sum over blocks (bytes * cheapest) / sum over links (rate * length).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from synth.collective import EVERY, Collective, Demand
+from synth.collective.cheapest import cheapest_deliveries, shortest_paths
+from synth.errors import PlanError
+from synth.plan.ir import Certificate
+from synth.topology import Routes
+
+
+def proven_bound_ns(certificate: Certificate, routes: Routes, demand: Demand) -> float:
+    """What a certificate proves for a demand, in nanoseconds; its stated bound is not looked at.
+
+    Args:
+        certificate: lengths in the order of ``routes.topology.links``, or one side of a cut.
+        routes: among the ranks, helpers last.
+        demand: what must be delivered.
+
+    Raises:
+        PlanError: the certificate does not fit the topology.
+    """
+    if certificate.lengths is not None:
+        return _lengths_bound_ns(certificate.lengths, routes, demand)
+    return _cut_bound_ns(certificate.devices, routes, demand)
+
+
+def _lengths_bound_ns(lengths: np.ndarray, routes: Routes, demand: Demand) -> float:
+    links = routes.topology.links
+    if len(lengths) != len(links):
+        raise PlanError(
+            f"certificate: has {len(lengths)} lengths; topology {routes.topology.name} has {len(links)} links",
+            subject="certificate",
+        )
+    largest = lengths.max(initial=0.0)
+    if largest == 0:
+        return 0.0
+    scaled = lengths / largest  # the bound does not change with scale; this keeps sums in range
+    offered = float((routes.topology.bytes_per_s * scaled).sum())
+    sizes = demand.blocks.size
+    cheapest = cheapest_deliveries(routes.hop_weights(scaled), demand)
+    needed = float((sizes[sizes > 0] * cheapest[sizes > 0]).sum())
+    return needed / offered * 1e9
+
+
+def _cut_bound_ns(devices: tuple[str, ...], routes: Routes, demand: Demand) -> float:
+    topology = routes.topology
+    unknown = [device for device in devices if device not in topology.index]
+    if unknown:
+        raise PlanError(f"certificate: names {unknown[0]}, which is not on {topology.name}", subject="certificate")
+    inside = set(devices)
+    leaving = sum(link.bytes_per_s for link in topology.links if link.src in inside and link.dst not in inside)
+    within = np.array([device in inside for device in routes.devices[: demand.ranks]])
+    blocks = demand.blocks
+    starts = np.where(blocks.origin == EVERY, within.any(), within[blocks.origin])
+    ends = np.where(blocks.target == EVERY, (~within).any(), ~within[blocks.target])
+    needed = float(blocks.size[starts & ends].sum())
+    if needed == 0:
+        return 0.0
+    return needed / leaving * 1e9 if leaving else float("inf")
+
+
+def latency_bound_ns(routes: Routes, demand: Demand, *, launch_ns: float = 0.0) -> float:
+    """The largest, over blocks that move anything, of the least latency from where it starts to where it must end.
+
+    Args:
+        routes: among the ranks, helpers last.
+        demand: what must be delivered.
+        launch_ns: added to every hop, for the rounds model.
+    """
+    hops = routes.latency_ns + launch_ns
+    np.fill_diagonal(hops, 0.0)
+    distance = shortest_paths(hops)[: demand.ranks, : demand.ranks]
+    blocks = demand.blocks
+    moving = blocks.size > 0
+    if demand.collective is Collective.ALLTOALL or demand.collective is Collective.SENDRECV:
+        return float(distance[blocks.origin[moving], blocks.target[moving]].max(initial=0.0))
+    rows = slice(None) if EVERY in blocks.origin else blocks.origin[moving]
+    columns = slice(None) if EVERY in blocks.target else blocks.target[moving]
+    return float(distance[rows][:, columns].max(initial=0.0)) if moving.any() else 0.0
