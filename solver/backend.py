@@ -1,0 +1,126 @@
+"""The only file that knows HiGHS and PuLP.
+
+Column generation talks to a live HiGHS model, because adding columns to a solved model is what it does all day.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import highspy
+import numpy as np
+
+from synth.errors import SolveError
+
+INFINITY = highspy.kHighsInf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearSolution:
+    """An optimum of a linear program.
+
+    Attributes:
+        objective: its value.
+        columns: [columns] value of each.
+        duals: [rows] dual price of each row.
+    """
+
+    objective: float
+    columns: np.ndarray
+    duals: np.ndarray
+
+
+class TimeUp(Exception):
+    """The deadline passed before the model was solved; the caller keeps what it has."""
+
+
+class LinearProgram:
+    """A minimisation over columns of at least 0 that can grow while it is being solved.
+
+    Args:
+        lower: [rows] least activity of each row.
+        upper: [rows] largest activity of each row.
+        seed: for HiGHS's own random choices.
+    """
+
+    def __init__(self, lower: np.ndarray, upper: np.ndarray, *, seed: int = 0) -> None:
+        self._model = _quiet(highspy.Highs(), seed)
+        empty = np.zeros(0, dtype=np.int32)
+        self._model.addRows(
+            len(lower), lower.astype(np.float64), upper.astype(np.float64), 0, empty, empty, np.zeros(0)
+        )
+
+    def add(
+        self, costs: np.ndarray, starts: np.ndarray, rows: np.ndarray, values: np.ndarray, *, most: float = INFINITY
+    ) -> None:
+        """Add columns given in compressed form.
+
+        Args:
+            costs: [columns] objective coefficient of each.
+            starts: [columns + 1] where each column's entries begin.
+            rows: [entries] row of each entry.
+            values: [entries] its coefficient.
+            most: upper limit of every new column.
+        """
+        count = len(costs)
+        self._model.addCols(
+            count,
+            np.ascontiguousarray(costs, dtype=np.float64),
+            np.zeros(count),
+            np.full(count, most),
+            len(values),
+            np.ascontiguousarray(starts[:-1], dtype=np.int32),
+            np.ascontiguousarray(rows, dtype=np.int32),
+            np.ascontiguousarray(values, dtype=np.float64),
+        )
+
+    def set_row(self, row: int, lower: float, upper: float) -> None:
+        """Change the limits of one row."""
+        self._model.changeRowBounds(row, lower, upper)
+
+    def set_cost(self, column: int, cost: float) -> None:
+        """Change the objective coefficient of one column."""
+        self._model.changeColCost(column, cost)
+
+    def solve(self, deadline: float = float("inf")) -> LinearSolution:
+        """Solve, from the last basis.
+
+        Args:
+            deadline: ``time.monotonic()`` at which to give up.
+
+        Raises:
+            TimeUp: the deadline passed.
+            SolveError: the model is infeasible or HiGHS failed.
+        """
+        model = self._model
+        if deadline < float("inf"):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeUp
+            model.setOptionValue("time_limit", model.getRunTime() + left)
+        model.run()
+        status = model.getModelStatus()
+        if status in (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kInterrupt):
+            raise TimeUp
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise SolveError(f"the linear program ended as {model.modelStatusToString(status)}, not as optimal")
+        solution = model.getSolution()
+        return LinearSolution(
+            objective=model.getInfo().objective_function_value,
+            columns=np.array(solution.col_value),
+            duals=np.array(solution.row_dual),
+        )
+
+
+def _quiet(model: Any, seed: int) -> Any:
+    model.silent()
+    model.setOptionValue("threads", 1)
+    model.setOptionValue("random_seed", seed)
+    return model
+
+
+Cancel = Callable[[], bool]
+"""Asked now and then by long solves: whether to stop with what there is."""
