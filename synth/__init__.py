@@ -1,0 +1,72 @@
+"""synth: topology-aware synthesis of collective schedules for GPU clusters.
+
+The public surface, loaded on first use::
+
+    import synth
+
+    machine = synth.load("machine.json")                # or synth.catalog.build("asym8")
+    solved = synth.solve(machine, "alltoall", bytes=1_000_000_000)
+    assert not synth.verify(solved.plan, machine)
+    print(synth.simulate(solved.plan, machine, solved.demand).seconds)
+
+and in a training script::
+
+    ep = synth.attach()
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from synth.api import attach, load, solve
+    from synth.collective import Collective, Demand
+    from synth.plan import Plan
+    from synth.simulate import Simulation, simulate
+    from synth.topology import Topology, catalog
+    from synth.verify import Violation, verify
+
+_HOME = {
+    "Collective": "synth.collective",
+    "Demand": "synth.collective",
+    "Plan": "synth.plan",
+    "Simulation": "synth.simulate",
+    "Topology": "synth.topology",
+    "Violation": "synth.verify",
+    "attach": "synth.api",
+    "catalog": "synth.topology",
+    "load": "synth.api",
+    "simulate": "synth.simulate",
+    "solve": "synth.api",
+    "verify": "synth.verify",
+}
+
+__all__ = [
+    "Collective",
+    "Demand",
+    "Plan",
+    "Simulation",
+    "Topology",
+    "Violation",
+    "attach",
+    "catalog",
+    "load",
+    "simulate",
+    "solve",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'synth' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -47,8 +47,8 @@ def read_ranks(text: str | None, machine: Topology) -> tuple[str, ...]:
             ranks.extend(machine.gpus[int(first) : int(last or first) + 1])
         else:
             raise DemandError(
-                f"--ranks: {documents.shorten(entry)} is no GPU of {machine.name}; write ids ({abridge(machine.gpus, 3)}) "
-                f"or positions 0 to {len(machine.gpus) - 1}",
+                f"--ranks: {documents.shorten(entry)} is no GPU of {machine.name}; "
+                f"write ids ({abridge(machine.gpus, 3)}) or positions 0 to {len(machine.gpus) - 1}",
                 subject=entry,
             )
     return tuple(ranks)

@@ -47,11 +47,13 @@ def chunk_bytes(plan: Plan, demand: Demand) -> np.ndarray:
             f"{plan.collective.value} among {plan.members}",
             subject="demand",
         )
-    share = plan.chunks.share / plan.denominator
+    block: np.ndarray | float
     if demand.matrix is not None:
-        return share * demand.matrix[plan.chunks.origin, plan.chunks.target]
-    parts = demand.ranks if plan.collective in _IN_PARTS else 1
-    return share * (demand.bytes / parts)
+        block = demand.matrix[plan.chunks.origin, plan.chunks.target]
+    else:
+        block = demand.bytes / (demand.ranks if plan.collective in _IN_PARTS else 1)
+    sizes: np.ndarray = plan.chunks.share / plan.denominator * block
+    return sizes
 
 
 _IN_PARTS = (Collective.ALLTOALL, Collective.ALLGATHER, Collective.REDUCE_SCATTER)

@@ -25,12 +25,12 @@ def check_movement(plan: Plan) -> Iterator[Violation]:
     again = np.ones(len(key), dtype=bool)
     again[first[position]] = False
     origin = chunks.origin[transfers.chunk]
-    for t in np.flatnonzero(again | (transfers.dst == origin)):
+    for t in np.flatnonzero(again | (transfers.dst == origin)).tolist():
         yield _violation(plan, t, "received-twice", "receives a chunk it already has", at=int(transfers.dst[t]))
     source = transfers.chunk * ranks + transfers.src
     place = np.minimum(np.searchsorted(arrivals, source), max(len(arrivals) - 1, 0))
     relayed = (arrivals[place] == source) & (arrived[place] < transfers.round) if len(key) else np.zeros(0, dtype=bool)
-    for t in np.flatnonzero((transfers.src != origin) & ~relayed):
+    for t in np.flatnonzero((transfers.src != origin) & ~relayed).tolist():
         yield _violation(plan, t, "send-before-data", "sends a chunk it does not hold yet", at=int(transfers.src[t]))
     held = set(arrivals.tolist())
     for c in range(len(chunks)):

@@ -37,31 +37,31 @@ def check_chunks(plan: Plan) -> Iterator[Violation]:
             right = (origin == EVERY) & (target == plan.root)
         case Collective.ALLREDUCE:
             right = (origin == EVERY) & (target == EVERY)
-    for c in np.flatnonzero(~right):
+    for c in np.flatnonzero(~right).tolist():
         yield Violation(
             rule="chunk-ends",
             message=f"chunk {c} goes from {origin[c]} to {target[c]}, which {plan.collective.value} does not have",
-            chunk=int(c),
+            chunk=c,
         )
 
 
 def check_shares(plan: Plan) -> Iterator[Violation]:
     """``shares``: the shares of every block are positive and sum to the denominator."""
     chunks = plan.chunks
-    for c in np.flatnonzero(chunks.share < 1):
-        yield Violation(
-            rule="shares", message=f"chunk {c} has share {chunks.share[c]}; must be at least 1", chunk=int(c)
-        )
+    for c in np.flatnonzero(chunks.share < 1).tolist():
+        message = f"chunk {c} has share {chunks.share[c]}; must be at least 1"
+        yield Violation(rule="shares", message=message, chunk=c)
     width = len(plan.ranks) + 1
     blocks, first, which = np.unique(
         (chunks.origin + 1) * width + chunks.target + 1, return_index=True, return_inverse=True
     )
-    total = np.bincount(which, chunks.share, minlength=len(blocks)) if len(blocks) else np.zeros(0)
-    for b in np.flatnonzero(total != plan.denominator):
-        c = int(first[b])
+    total = np.zeros(len(blocks), dtype=np.int64)
+    np.add.at(total, which, chunks.share)
+    for b in np.flatnonzero(total != plan.denominator).tolist():
+        c = first[b].item()
         yield Violation(
             rule="shares",
-            message=f"the shares of block {chunks.origin[c]} -> {chunks.target[c]} sum to {int(total[b])}, "
+            message=f"the shares of block {chunks.origin[c]} -> {chunks.target[c]} sum to {total[b]}, "
             f"not to the denominator {plan.denominator}",
             chunk=c,
         )
@@ -101,7 +101,7 @@ def check_order(plan: Plan) -> Iterator[Violation]:
             round=int(transfers.round[t]),
             chunk=int(transfers.chunk[t]),
         )
-    for t in np.flatnonzero(transfers.src == transfers.dst):
+    for t in np.flatnonzero(transfers.src == transfers.dst).tolist():
         rank = int(transfers.src[t])
         yield Violation(
             rule="self-send",
@@ -116,7 +116,7 @@ def check_reduce_flags(plan: Plan) -> Iterator[Violation]:
     """``reduce-flag``: only reductions add."""
     if plan.collective.reduces:
         return
-    for t in np.flatnonzero(plan.transfers.reduce):
+    for t in np.flatnonzero(plan.transfers.reduce).tolist():
         yield Violation(
             rule="reduce-flag",
             message=f"transfer {t} adds, but {plan.collective.value} only moves data",
@@ -146,10 +146,11 @@ def check_routes(plan: Plan, topology: Topology, routes: Routes) -> Iterator[Vio
     if plan.topology and plan.topology != topology.fingerprint:
         yield Violation(
             rule="topology",
-            message=f"the plan is for topology {plan.topology[:12]}, but {topology.name} is {topology.fingerprint[:12]}",
+            message=f"the plan is for topology {plan.topology[:12]}, "
+            f"but {topology.name} is {topology.fingerprint[:12]}",
         )
     transfers = plan.transfers
-    for t in np.flatnonzero(~routes.exists[transfers.src, transfers.dst] & (transfers.src != transfers.dst)):
+    for t in np.flatnonzero(~routes.exists[transfers.src, transfers.dst] & (transfers.src != transfers.dst)).tolist():
         src, dst = int(transfers.src[t]), int(transfers.dst[t])
         yield Violation(
             rule="route",
