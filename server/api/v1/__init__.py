@@ -1,0 +1,11 @@
+"""Version 1 of the API: one module per resource."""
+
+from fastapi import APIRouter
+
+from server.api.v1 import checks, jobs, nodes, plans, resolve, topologies
+
+router = APIRouter(prefix="/v1")
+for module in (nodes, topologies, plans, resolve, jobs, checks):
+    router.include_router(module.router)
+
+__all__ = ["router"]

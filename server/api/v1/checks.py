@@ -1,0 +1,65 @@
+"""Checking and pricing somebody's plan, stored here or not."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from server.api.v1 import schemas
+from server.bodies import JsonRoute
+from server.context import Context, Here, Reader
+from server.errors import TooManyRanks
+from server.openapi import PROBLEMS
+from server.planning import known_topology
+from server.reading import check_size
+from synth import documents
+from synth.documents import Json
+from synth.errors import TopologyError
+
+router = APIRouter(tags=["checks"], route_class=JsonRoute, responses=PROBLEMS)
+
+
+@router.post("/verify")
+def verify(body: schemas.VerifyRequest, context: Here, _: Reader) -> schemas.VerifyAnswer:
+    """Check every rule of a plan; with a topology, its routes and its bound too."""
+    _check_ranks(context, body.plan)
+    machine = None if body.topology is None else _topology(context, body.topology)
+    return schemas.VerifyAnswer(
+        **context.perform("check", {"plan": body.plan, "topology": machine, "bytes": body.bytes})
+    )
+
+
+@router.post("/simulate")
+def simulate(body: schemas.SimulateRequest, context: Here, _: Reader) -> schemas.SimulateAnswer:
+    """Price a valid plan."""
+    _check_ranks(context, body.plan)
+    wanted = body.plan.get("topology") if body.topology is None else body.topology
+    if not isinstance(wanted, str | dict):
+        raise TopologyError(
+            "#/topology: is missing; give a document or the digest of a stored one", subject="#/topology"
+        )
+    task = {
+        "plan": body.plan,
+        "topology": _topology(context, wanted),
+        "bytes": body.bytes,
+        "cost": body.cost,
+        "launch_ns": body.launch_ns,
+    }
+    return schemas.SimulateAnswer(**context.perform("price", task))
+
+
+def _check_ranks(context: Context, plan: Json) -> None:
+    ranks = plan.get("ranks")
+    if isinstance(ranks, list) and len(ranks) > context.settings.max_ranks:
+        raise TooManyRanks(
+            f"#/plan/ranks: {len(ranks)} of them; at most {context.settings.max_ranks} are accepted",
+            subject="#/plan/ranks",
+        )
+
+
+def _topology(context: Context, wanted: str | Json) -> str:
+    """The text of a topology that is given whole or by digest."""
+    if isinstance(wanted, str):
+        with context.database.read() as connection:
+            return known_topology(connection, wanted).text
+    check_size(context.settings, wanted, where="#/topology")
+    return documents.canonical(wanted)

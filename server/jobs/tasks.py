@@ -1,0 +1,208 @@
+"""What a child process can be asked to do: pure functions from JSON to JSON.
+
+Everything that may be slow or large for hostile input runs here, where a time and a memory limit can end it without
+harm to the server.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+
+import numpy as np
+
+from server.jobs.request import SolveRequest
+from synth import documents, plan, topology
+from synth.collective import Demand
+from synth.documents import Json
+from synth.errors import InvalidPlan, SynthError
+from synth.plan import Plan, slice_plan
+from synth.plan.rehome import rehome
+from synth.plan.sizes import demand_of
+from synth.simulate import simulate
+from synth.topology import Topology
+from synth.topology.fingerprint import canonical_order
+from synth.verify import verify
+
+Report = Callable[[Json], None]
+"""Takes the progress so far: {incumbent_seconds?, bound_seconds?, gap?}."""
+
+
+def solve(task: Json, report: Report) -> Json:
+    """Make and verify a plan.
+
+    Args:
+        task: {request, topology (text), solver ("module:function"), equal?: {topology, plan} (texts) of an equal
+            machine of other names for which the same was solved before}.
+        report: takes progress.
+
+    Returns:
+        {plan (text), digest, bound_seconds, predicted_seconds, gap}.
+    """
+    request = SolveRequest.from_document(task["request"])
+    machine = _topology(task["topology"])
+    demand = request.to_demand()
+    found = _renamed(task.get("equal"), machine, request)
+    if found is None:
+        module, _, name = task["solver"].partition(":")
+        solved = getattr(importlib.import_module(module), name)(
+            machine,
+            demand,
+            ranks=request.ranks,
+            time_limit=request.time_limit,
+            cost=request.cost,
+            launch_ns=request.launch_ns,
+            seed=request.seed,
+            progress=lambda progress: report(_progress(progress)),
+        )
+        found = solved.plan
+        violations = verify(found, machine, bytes=request.bytes)
+        if violations:
+            raise InvalidPlan(
+                f"solver: made a plan that breaks {len(violations)} rules, first: {violations[0].message}",
+                subject="solver",
+            )
+    return {"plan": found.text, "digest": found.digest} | _quality(found, machine, demand, request)
+
+
+def _quality(found: Plan, machine: Topology, demand: Demand, request: SolveRequest) -> dict[str, Json]:
+    priced = simulate(found, machine, demand, cost=request.cost, launch_ns=request.launch_ns)
+    bound = None if found.certificate is None else found.certificate.best_bound_ns / 1e9
+    gap = priced.seconds / bound - 1 if bound else None
+    return {"bound_seconds": bound, "predicted_seconds": priced.seconds, "gap": gap}
+
+
+def _renamed(equal: Json, machine: Topology, request: SolveRequest) -> Plan | None:
+    """An equal machine's plan in our names, where it is as good here (routes may break ties by names)."""
+    if equal is None:
+        return None
+    other = _topology(equal["topology"])
+    made = plan.from_document(json.loads(equal["plan"]))
+    ours = rehome(made, other, machine)
+    if ours.ranks != request.ranks or verify(ours, machine, bytes=request.bytes):
+        return None
+    demand = request.to_demand()
+    as_good = simulate(ours, machine, demand).seconds <= simulate(made, other, demand).seconds * (1 + 1e-9)
+    return ours if as_good else None
+
+
+def _progress(progress: object) -> Json:
+    """The solver's progress as the numbers that a job shows."""
+    values = {
+        name: progress.get(name) if isinstance(progress, dict) else getattr(progress, name, None)
+        for name in ("incumbent_seconds", "bound_seconds", "gap", "message")
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def read_topology(task: Json, _report: Report) -> Json:
+    """Check a topology: {document} -> {text, digest, fingerprint, name, devices, links, places, nodes, findings}."""
+    return describe(topology.from_document(task["document"], subject=task.get("subject", "body")))
+
+
+def describe(machine: Topology) -> dict[str, Json]:
+    """What the server keeps about a topology."""
+    text = topology.dumps(machine)
+    place = {machine.devices[position].id: number for number, position in enumerate(canonical_order(machine))}
+    return {
+        "text": text,
+        "digest": documents.digest_text(text),
+        "fingerprint": machine.fingerprint,
+        "name": machine.name,
+        "devices": len(machine.devices),
+        "links": len(machine.links),
+        "places": [[id, place[id]] for id in machine.gpus],
+        "nodes": list(machine.nodes),
+        "findings": len(machine.findings),
+    }
+
+
+def freeze(task: Json, _report: Report) -> Json:
+    """Merge node reports: {name, reports: [text]} -> as :func:`read_topology`."""
+    from synth.topology.merge import merge
+
+    parts = [_topology(text) for text in task["reports"]]
+    return describe(merge(parts, name=task["name"]))
+
+
+def check(task: Json, _report: Report) -> Json:
+    """Verify a plan: {plan, topology? (text), bytes?} -> {valid, violations, bound_checked, digest}."""
+    from synth.verify.rules import bound_checkable
+
+    read = plan.from_document(task["plan"], subject="body")
+    machine = None if task["topology"] is None else _topology(task["topology"])
+    violations = verify(read, machine, bytes=task.get("bytes"))
+    return {
+        "valid": not violations,
+        "violations": [violation.to_document() for violation in violations],
+        "bound_checked": machine is not None and bound_checkable(read, task.get("bytes")),
+        "digest": read.digest,
+    }
+
+
+def price(task: Json, _report: Report) -> Json:
+    """Price a plan: {plan, topology (text), bytes?, cost, launch_ns} -> the simulate answer of the command line."""
+    read = plan.from_document(task["plan"], subject="body")
+    machine = _topology(task["topology"])
+    violations = verify(read, machine, bytes=task["bytes"])
+    if violations:
+        raise InvalidPlan(
+            f"plan: breaks {len(violations)} rules, first: {violations[0].message}; only valid plans have a price",
+            subject="plan",
+        )
+    priced = simulate(read, machine, demand_of(read, task["bytes"]), cost=task["cost"], launch_ns=task["launch_ns"])
+    busiest = np.argsort(-priced.link_seconds, kind="stable")[:5]
+    return {
+        "seconds": priced.seconds,
+        "bytes": priced.bytes,
+        "rounds": priced.rounds,
+        "algbw_bytes_per_s": priced.algbw_bytes_per_s,
+        "busbw_bytes_per_s": priced.busbw_bytes_per_s,
+        "busiest_links": [
+            {"src": machine.links[p].src, "dst": machine.links[p].dst, "seconds": float(priced.link_seconds[p])}
+            for p in busiest.tolist()
+        ],
+    }
+
+
+def cut(task: Json, _report: Report) -> Json:
+    """All slices of a stored plan: {plan (text)} -> [[digest, text], ..] by rank."""
+    whole = plan.from_document(json.loads(task["plan"]))
+    slices = []
+    for rank in range(len(whole.ranks)):
+        document = slice_plan(whole, rank)
+        slices.append([document["digest"], documents.canonical(document)])
+    return slices
+
+
+def _topology(text: str) -> Topology:
+    return topology.from_document(json.loads(text))
+
+
+TASKS: dict[str, Callable[[Json, Report], Json]] = {
+    "solve": solve,
+    "read_topology": read_topology,
+    "freeze": freeze,
+    "check": check,
+    "price": price,
+    "cut": cut,
+}
+
+
+def run(name: str, task: Json, report: Report) -> Json:
+    """Do one task; a failure on purpose comes back as ``{"error": {code, message, subject, kind}}``."""
+    try:
+        return {"result": TASKS[name](task, report)}
+    except SynthError as error:
+        return {"error": error_document(error)}
+    except MemoryError:
+        return {"error": {"kind": "memory", "code": "", "message": "needs more memory than accepted", "subject": None}}
+    except RecursionError:
+        return {"error": {"kind": "memory", "code": "", "message": "is nested too deeply", "subject": None}}
+
+
+def error_document(error: SynthError) -> dict[str, Json]:
+    """An error as JSON; ``kind`` names its class so that it can be raised again elsewhere."""
+    kind = f"{type(error).__module__}:{type(error).__qualname__}"
+    return {"kind": kind, "code": error.code, "message": error.message, "subject": error.subject}

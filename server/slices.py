@@ -1,0 +1,77 @@
+"""Per-rank slices: all of a plan are cut once, kept in the database, and served as ready bytes from memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from server.store import Database, plans
+from server.store.documents import unpack
+from synth.documents import Json
+from synth.errors import NotFoundError
+
+KEPT_BYTES = 256 * 2**20
+"""Slices kept in memory, gzipped."""
+
+
+class Slices:
+    """The slices of all plans.
+
+    Args:
+        database: where they are kept.
+        cut: cuts a plan's text into [(digest, text)] by rank; may take a while.
+    """
+
+    def __init__(self, database: Database, cut: Callable[[str], Json]) -> None:
+        self._database = database
+        self._cut = cut
+        self._lock = threading.Lock()
+        self._cutting: dict[str, threading.Lock] = {}
+        self._kept: OrderedDict[tuple[str, int], tuple[str, bytes]] = OrderedDict()
+        self._size = 0
+
+    def get(self, plan: str, rank: int) -> tuple[str, bytes]:
+        """(digest, gzipped document) of one rank's slice.
+
+        Raises:
+            NotFoundError: nobody knows the plan, or it has no such rank.
+        """
+        key = (plan, rank)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            lock = self._cutting.setdefault(plan, threading.Lock())
+        with lock:  # of a thousand workers that ask at once, one makes the slices
+            found = self._stored(plan, rank) or self._make(plan, rank)
+        self._keep(key, found)
+        return found
+
+    def _stored(self, plan: str, rank: int) -> tuple[str, bytes] | None:
+        with self._database.read() as connection:
+            return plans.get_slice(connection, plan, rank)
+
+    def _make(self, plan: str, rank: int) -> tuple[str, bytes]:
+        with self._database.read() as connection:
+            ranks, document = plans.ranks_of(connection, plan), plans.get(connection, plan)
+        if ranks is None or document is None:
+            self._cutting.pop(plan, None)
+            raise NotFoundError(f"plan {plan[:64]}: is not stored here", subject="digest")
+        if not 0 <= rank < ranks:
+            raise NotFoundError(f"rank {rank}: the plan has ranks 0 to {ranks - 1}", subject="rank")
+        texts = self._cut(unpack(document))
+        with self._database.write() as connection:
+            plans.add_slices(connection, plan, texts)
+        found = self._stored(plan, rank)
+        assert found is not None
+        return found
+
+    def _keep(self, key: tuple[str, int], found: tuple[str, bytes]) -> None:
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = found
+                self._size += len(found[1])
+            while self._size > KEPT_BYTES and len(self._kept) > 1:
+                _, (_, document) = self._kept.popitem(last=False)
+                self._size -= len(document)

@@ -1,0 +1,1 @@
+"""Alembic migrations, run by the server when it starts."""
