@@ -104,20 +104,15 @@ class SolveRequest:
 
 
 def subject(self) -> str:
-        """Digest of what the plan is about, without sizes and solver options: what resolve looks for."""
-        return subject(
-            topology=self.topology,
-            collective=self.collective,
-            ranks=self.ranks,
-            root=self.root,
-            pairs=self.pairs,
-            demand=None if self.demand is None else documents.digest(matrix_to_document(self.demand)),
-        )
-
-    def on(self, stored: Stored) -> SolveRequest:
-        """The same request for an equal machine whose devices have other names."""
-        ids = {place: id for id, place in stored.places}
-        return replace(self, topology=stored.digest, ranks=tuple(ids[place] for place in self.places))
+    """Digest of what the plan is about, without sizes and solver options: what resolve looks for."""
+    return subject(
+        topology=self.topology,
+        collective=self.collective,
+        ranks=self.ranks,
+        root=self.root,
+        pairs=self.pairs,
+        demand=None if self.demand is None else documents.digest(matrix_to_document(self.demand)),
+    )
 
 
 def subject(
