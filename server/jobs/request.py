@@ -103,18 +103,6 @@ class SolveRequest:
         )
 
 
-def subject(self) -> str:
-    """Digest of what the plan is about, without sizes and solver options: what resolve looks for."""
-    return subject(
-        topology=self.topology,
-        collective=self.collective,
-        ranks=self.ranks,
-        root=self.root,
-        pairs=self.pairs,
-        demand=None if self.demand is None else documents.digest(matrix_to_document(self.demand)),
-    )
-
-
 def subject(
     *,
     topology: str,
