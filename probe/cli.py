@@ -1,0 +1,71 @@
+"""``synth probe``: read this machine, or captures of one, and write its topology."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from probe import build, live
+from probe.facts import Facts
+from probe.merge import merge
+from probe.sources import nccl_xml, nvidia_smi
+from synth import documents, topology
+from synth.cli.answer import Answer
+from synth.errors import CaptureError
+from synth.topology import Severity, Topology
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument(
+        "--smi", action="append", default=[], metavar="FILE", help="output of nvidia-smi topo -m ('-' reads stdin)"
+    )
+    parser.add_argument(
+        "--nccl-xml", action="append", default=[], metavar="FILE", help="topology XML that NCCL or RCCL wrote"
+    )
+    parser.add_argument("--gpu", metavar="MODEL", help="the GPUs' product name, where a capture does not say it")
+    parser.add_argument("--node", metavar="NAME", help="name of the node in device ids (default: n0, live: host name)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the topology")
+
+
+def run(args: argparse.Namespace) -> Answer:
+    """Read the sources given, or this machine, and answer with its topology."""
+    captures = bool(args.smi or args.nccl_xml)
+    facts = merge(_captures(args)) if captures else live.read()
+    if args.gpu:
+        facts = replace(facts, gpus=tuple(replace(gpu, model=gpu.model or args.gpu) for gpu in facts.gpus))
+    node = args.node or ("n0" if captures else live.host_name())
+    if not node or "/" in node:
+        raise CaptureError(f"--node: {node!r} cannot name a node; use a word without '/'", subject="--node")
+    machine = build.topology(facts, name=_name(args, node), node=node)
+    if args.output:
+        topology.save(machine, args.output)
+    return Answer(topology.to_document(machine), _text(machine, args.output))
+
+
+def _name(args: argparse.Namespace, node: str) -> str:
+    files = [name for name in (*args.nccl_xml, *args.smi) if name != "-"]
+    return Path(files[0]).stem if files else node
+
+
+def _captures(args: argparse.Namespace) -> list[Facts]:
+    read = [nccl_xml.read(_bytes(name), subject=name) for name in args.nccl_xml]
+    return read + [nvidia_smi.read(_bytes(name).decode("utf-8", "replace"), subject=name) for name in args.smi]
+
+
+def _bytes(name: str) -> bytes:
+    return sys.stdin.buffer.read() if name == "-" else documents.read_bytes(name)
+
+
+def _text(machine: Topology, output: str | None) -> str:
+    from synth.topology.show import render
+
+    lines = [render(machine)]
+    worst = {severity: [f for f in machine.findings if f.severity is severity] for severity in Severity}
+    if output:
+        lines.append(f"written to {output}")
+    elif not any(worst.values()):
+        lines.append("no findings")
+    return "\n".join(lines)

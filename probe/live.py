@@ -1,0 +1,77 @@
+"""Reading this machine: every source that is there, merged; ``nvidia-smi`` where the library is not."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+from probe.facts import Facts
+from probe.findings import finding
+from probe.merge import merge
+from probe.sources import nvidia_smi, nvml
+from synth.errors import CaptureError
+
+SECONDS = 180
+"""nvidia-smi topo -m is known to take two minutes with a partly seated bridge."""
+
+
+def read() -> Facts:
+    """Facts of this machine.
+
+    Raises:
+        CaptureError: no source shows a GPU; the message says what each said.
+    """
+    reports: list[Facts] = []
+    failures: list[str] = []
+    for source in (nvml.read, nvidia_smi_output):
+        try:
+            reports.append(source())
+            break  # nvidia-smi asks the same driver; it is for machines without the library
+        except CaptureError as error:
+            failures.append(error.message)
+    if not reports:
+        raise CaptureError(
+            "probe: this machine shows no GPU (" + "; ".join(failures) + "); give a capture with --smi or --nccl-xml",
+            subject="probe",
+        )
+    merged = merge(reports)
+    remarks = tuple(finding("source-failed", message.partition(":")[0], message) for message in failures)
+    return replace(merged, findings=merged.findings + remarks)
+
+
+def nvidia_smi_output() -> Facts:
+    """What ``nvidia-smi`` prints on this machine.
+
+    Raises:
+        CaptureError: it is not there, fails, or does not answer in time.
+    """
+    if shutil.which("nvidia-smi") is None:
+        raise CaptureError("nvidia-smi: is not on this machine's PATH", subject="nvidia-smi")
+    return nvidia_smi.read("\n".join(run(["nvidia-smi", *words]) for words in (["-L"], ["topo", "-m"])))
+
+
+def run(command: list[str]) -> str:
+    """Output of a command.
+
+    Raises:
+        CaptureError: it fails or does not answer in time.
+    """
+    name = " ".join(command)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, errors="replace")
+    except subprocess.TimeoutExpired:
+        raise CaptureError(f"{name}: did not answer within {SECONDS} s", subject=name) from None
+    except OSError as error:
+        raise CaptureError(f"{name}: cannot be run ({error.strerror})", subject=name) from None
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).split()
+        raise CaptureError(f"{name}: failed ({' '.join(words[:30])})", subject=name)
+    return done.stdout
+
+
+def host_name() -> str:
+    """This machine's name, fit for device ids."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", platform.node().partition(".")[0]) or "n0"
