@@ -53,7 +53,7 @@ def balance(loads: np.ndarray, shape: Shape) -> np.ndarray:
         rows = np.flatnonzero(highest > bound * (1 + (WORTH if number else CLOSE)))
         if not len(rows):
             break
-        found = _fill(loads[rows], packings[rows, number], shape, bound[rows])
+        found = fill_packing(loads[rows], packings[rows, number], shape, bound[rows])
         value = Placement(shape, found).rank_loads(loads[rows]).max(axis=1)
         better = value < highest[rows] * (1 - 1e-9)
         best[rows[better]], highest[rows[better]] = found[better], value[better]
@@ -68,7 +68,7 @@ def _packings(loads: np.ndarray, shape: Shape) -> np.ndarray:
     return pack_groups(group_loads, shape.nodes, PACKINGS)
 
 
-def _fill(loads: np.ndarray, members: np.ndarray, shape: Shape, bound: np.ndarray) -> np.ndarray:
+def fill_packing(loads: np.ndarray, members: np.ndarray, shape: Shape, bound: np.ndarray) -> np.ndarray:
     """phy2log [layers, slots] with these groups [layers, nodes, groups per node] in each node."""
     layers, nodes, per_node = members.shape
     size = shape.experts // (nodes * per_node)

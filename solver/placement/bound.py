@@ -71,4 +71,4 @@ def _packing_relaxation(group_loads: np.ndarray, nodes: int) -> np.ndarray:
         held = heavy[:, last - together : last].sum(axis=1)
         filler = heavy[:, heavy.shape[1] - (per_node - together) :].sum(axis=1)
         bound = np.maximum(bound, held + filler)
-    return bound
+    return np.asarray(bound)

@@ -19,7 +19,7 @@ MOST_PACKINGS = 6000
 def packings_count(groups: int, nodes: int) -> int:
     """How many ways there are to pack groups into unnamed nodes, equally many each."""
     per_node = groups // nodes
-    return factorial(groups) // (factorial(per_node) ** nodes * factorial(nodes))
+    return int(factorial(groups) // (factorial(per_node) ** nodes * factorial(nodes)))
 
 
 @lru_cache(maxsize=16)

@@ -8,7 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from solver.placement.eplb import counts
-from synth.errors import InputError
+from synth.errors import InputError, LimitError
+
+MOST = 16_384
+"""Experts, slots and ranks are accepted up to this many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class Shape:
         for name in ("experts", "slots", "ranks", "nodes", "groups"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: is {getattr(self, name)}; must be at least 1", subject=name)
+            if getattr(self, name) > MOST:
+                raise LimitError(f"{name}: is {getattr(self, name)}; at most {MOST} are accepted", subject=name)
         if self.slots < self.experts:
             raise InputError(
                 f"--replicas: {self.slots} slots cannot hold {self.experts} experts; give at least {self.experts}",
@@ -128,7 +133,7 @@ class Placement:
         return np.where(mean > 0, rank.max(axis=1) / np.where(mean > 0, mean, 1.0), 1.0)
 
 
-def check_placement(shape: Shape, phy2log: np.ndarray) -> None:
+def check_placement(shape: Shape, phy2log: np.ndarray, layers: int | None = None) -> None:
     """Check that a map fits the shape and holds every expert.
 
     Raises:
@@ -141,6 +146,8 @@ def check_placement(shape: Shape, phy2log: np.ndarray) -> None:
         )
     if (phy2log < 0).any() or (phy2log >= shape.experts).any():
         raise InputError(f"--previous: names an expert outside 0 to {shape.experts - 1}", subject="--previous")
+    if layers is not None and len(phy2log) != layers:
+        raise InputError(f"--previous: has {len(phy2log)} layers, the loads have {layers}", subject="--previous")
     missing = np.argwhere(counts(phy2log, shape.experts) == 0)
     if len(missing):
         layer, expert = missing[0]
