@@ -100,7 +100,7 @@ def order(context: Context, request: SolveRequest, caller: Caller, *, retry: boo
         context: of the server.
         request: complete and checked.
         caller: who asks.
-        retry: whether to try again what failed before.
+        retry: whether to try again at once what failed for a reason that may have passed.
 
     Raises:
         QueueFull, TooManyJobs: a new job would be one too many.
@@ -114,9 +114,9 @@ def order(context: Context, request: SolveRequest, caller: Caller, *, retry: boo
             return known
         if (running := jobs.active(connection, request.key)) is not None:
             return running
-        last = None if retry else jobs.latest(connection, request.key)
+        last = jobs.latest(connection, request.key)
         if last is not None and last.state is State.FAILED:
-            _raise_again(last, now)
+            _raise_again(last, now, retry=retry)
         if Scope.PLAN_WRITE not in caller.scopes:
             raise NoPlan(
                 f"no plan for this request yet, and token {caller.name} may not start a job (scope plan:write)",
@@ -143,11 +143,12 @@ def order(context: Context, request: SolveRequest, caller: Caller, *, retry: boo
     return job
 
 
-def _raise_again(job: Job, now: float) -> None:
+def _raise_again(job: Job, now: float, *, retry: bool) -> None:
+    """Raise the error of a failed job, unless another try may end otherwise."""
     assert job.error is not None
     error = error_from(job.error)
     lasting = isinstance(error, InputError) or error.code == "infeasible"
-    if lasting or now - (job.finished_at or 0.0) < REMEMBERED_SECONDS:
+    if lasting or (not retry and now - (job.finished_at or 0.0) < REMEMBERED_SECONDS):
         raise error
 
 
