@@ -203,12 +203,12 @@ def error_of(status: int, problem: Mapping[str, Json], server: str) -> SynthErro
     code = problem.get("code")
     message = str(detail) if detail else f"server {server}: answered with status {status}; is it a synth server?"
     kinds = {kind.code: kind for kind in _every(SynthError)}
+    if status in (502, 503, 504) and code not in kinds:
+        return ServiceUnavailable(message, subject=server)
     if status in (401, 403) or not code:
         return ServiceError(f"server {server}: {message}" if detail else message, subject=server)
     if code in kinds:
         return kinds[code](message, subject=problem.get("pointer"))
-    if status == 503:
-        return ServiceUnavailable(message, subject=server)
     if str(code).startswith("limit-"):
         return LimitError(message, subject=problem.get("pointer"))
     kind = errors.NotFoundError if status == 404 else InputError if status < 500 else ServiceError
