@@ -153,7 +153,7 @@ class Client:
         while True:
             piece = min(end.left, POLL_SECONDS)
             path = f"/v1/resolve?{urlencode(_query(request) | {'wait': f'{piece:.3f}'})}"
-            reply = self._reply_known(path, request, seconds=self._timeout + piece, etag=etag)
+            reply = self._reply_known(path, request, patience=piece, etag=etag)
             if reply.status == 304:
                 return None
             answer = reply.json()
@@ -240,14 +240,14 @@ class Client:
         self.post_topology(request.topology_document)
         return self._json(method, path, body=body)
 
-    def _reply_known(self, path: str, request: PlanRequest, *, seconds: float, etag: str | None) -> Reply:
+    def _reply_known(self, path: str, request: PlanRequest, *, patience: float, etag: str | None) -> Reply:
         try:
-            return self._ask("GET", path, seconds=seconds, etag=etag)
+            return self._ask("GET", path, patience=patience, etag=etag)
         except NotFoundError as error:
             if error.subject != "topology":
                 raise
         self.post_topology(request.topology_document)
-        return self._ask("GET", path, seconds=seconds, etag=etag)
+        return self._ask("GET", path, patience=patience, etag=etag)
 
     def _json(self, method: str, path: str, *, body: Json | None = None) -> Json:
         return self._ask(method, path, body=body).json()
@@ -258,11 +258,11 @@ class Client:
         path: str,
         *,
         body: Json | None = None,
-        seconds: float | None = None,
+        patience: float = 0.0,
         etag: str | None = None,
     ) -> Reply:
-        deadline = Deadline.after(self._timeout if seconds is None else seconds)
-        return self._connection.ask(method, path, deadline=deadline, body=body, etag=etag)
+        deadline = Deadline.after(self._timeout)
+        return self._connection.ask(method, path, deadline=deadline, body=body, etag=etag, patience=patience)
 
 
 def _document(machine: Topology | Json) -> Json:

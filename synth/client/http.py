@@ -109,10 +109,19 @@ class Connection:
         deadline: Deadline,
         body: Json | None = None,
         etag: str | None = None,
+        patience: float = 0.0,
     ) -> Reply:
         """Send one request, again and again while that may help and the deadline is not over.
 
         All requests of the API are safe to repeat.
+
+        Args:
+            method: of HTTP.
+            path: with its query.
+            deadline: after it nothing is tried again.
+            body: sent as JSON.
+            etag: of the answer that is at hand.
+            patience: seconds beyond the deadline that an answer may take, where the server was asked to wait.
 
         Raises:
             ServiceUnavailable: nobody answered in time.
@@ -121,7 +130,7 @@ class Connection:
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
-                return self._once(method, path, deadline, body, etag)
+                return self._once(method, path, Deadline(deadline.at + patience), body, etag)
             except _Passing as passing:
                 wait = max(random.uniform(0.5, 1.0) * pause, passing.retry_after)
                 if wait >= deadline.left:
