@@ -5,9 +5,13 @@ Column generation talks to a live HiGHS model, because adding columns to a solve
 
 from __future__ import annotations
 
-import time
+import ctypes
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import highspy
@@ -33,8 +37,12 @@ class LinearSolution:
     duals: np.ndarray
 
 
-class TimeUp(Exception):
-    """The deadline passed before the model was solved; the caller keeps what it has."""
+Cancel = Callable[[], bool]
+"""Asked now and then by long solves: whether to stop with what there is."""
+
+
+class Stopped(Exception):
+    """A solve was told to give up; the caller keeps what it has."""
 
 
 class LinearProgram:
@@ -47,7 +55,9 @@ class LinearProgram:
     """
 
     def __init__(self, lower: np.ndarray, upper: np.ndarray, *, seed: int = 0) -> None:
-        self._model = _quiet(highspy.Highs(), seed)
+        self._model = _quiet_model(seed)
+        self._stop: Cancel = lambda: False
+        self._model.cbSimplexInterrupt += self._interrupt
         empty = np.zeros(0, dtype=np.int32)
         self._model.addRows(
             len(lower), lower.astype(np.float64), upper.astype(np.float64), 0, empty, empty, np.zeros(0)
@@ -85,26 +95,27 @@ class LinearProgram:
         """Change the objective coefficient of one column."""
         self._model.changeColCost(column, cost)
 
-    def solve(self, deadline: float = float("inf")) -> LinearSolution:
+    def _interrupt(self, event: Any) -> None:
+        if self._stop():
+            event.interrupt()
+
+    def solve(self, stop: Cancel = lambda: False) -> LinearSolution:
         """Solve, from the last basis.
 
         Args:
-            deadline: ``time.monotonic()`` at which to give up.
+            stop: asked during the solve whether to give up.
 
         Raises:
-            TimeUp: the deadline passed.
+            Stopped: it was told to give up.
             SolveError: the model is infeasible or HiGHS failed.
         """
         model = self._model
-        if deadline < float("inf"):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeUp
-            model.setOptionValue("time_limit", model.getRunTime() + left)
+        self._stop = stop
         model.run()
+        model.setOptionValue("simplex_strategy", 4)  # primal: new columns leave the last basis primal feasible
         status = model.getModelStatus()
         if status in (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kInterrupt):
-            raise TimeUp
+            raise Stopped
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolveError(f"the linear program ended as {model.modelStatusToString(status)}, not as optimal")
         solution = model.getSolution()
@@ -115,12 +126,31 @@ class LinearProgram:
         )
 
 
-def _quiet(model: Any, seed: int) -> Any:
-    model.silent()
+def _quiet_model(seed: int) -> Any:
+    _swallow_banner()
+    model = highspy.Highs()  # type: ignore[no-untyped-call]
+    model.setOptionValue("output_flag", False)
     model.setOptionValue("threads", 1)
     model.setOptionValue("random_seed", seed)
     return model
 
 
-Cancel = Callable[[], bool]
-"""Asked now and then by long solves: whether to stop with what there is."""
+@cache
+def _swallow_banner() -> None:
+    """Make HiGHS print its banner now, into nothing: the first model of a process prints one whatever it is told."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 1)
+        highspy.Highs()  # type: ignore[no-untyped-call]
+        ctypes.CDLL(None).fflush(None)
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the solvers behind a plan, for its document."""
+    return {"highspy": version("highspy")}

@@ -106,7 +106,7 @@ def _contract(weights: np.ndarray) -> _Contraction | None:
         cycle = path[path.index(below) :]
         del path[-len(cycle) :]
         on_path.difference_update(cycle)
-        stacked = np.stack([prices[u] - chosen[u] for u in cycle])  # type: ignore[operator]
+        stacked = np.stack([prices[u] - chosen[u] for u in cycle])  # type: ignore[misc, operator]
         best = stacked.argmin(axis=0)
         columns = np.arange(count)
         new = len(within)
@@ -261,4 +261,4 @@ def _out_trees(weights: np.ndarray, roots: np.ndarray, members: int) -> np.ndarr
     distance = shortest_paths(weights)[roots, :members].max(axis=1)
     inward = (weights + np.where(np.eye(len(weights), dtype=bool), np.inf, 0.0))[:, :members].min(axis=0)
     entered = inward.sum() - np.where(roots < members, inward[np.minimum(roots, members - 1)], 0.0)
-    return np.maximum(distance, entered)
+    return np.asarray(np.maximum(distance, entered))

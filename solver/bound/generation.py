@@ -1,0 +1,239 @@
+"""Column generation: the best use of all links, found by adding one cheapest route per commodity at a time.
+
+The master program is
+
+    minimise T   subject to   shares of each commodity's routes sum to 1,   every link is busy for at most T.
+
+Its dual prices say which routes are missing; the same prices prove a lower bound (Lagrange), so the run stops when
+bound and T meet. Prices are smoothed towards the best ones so far, which needs far fewer rounds.
+Sources: Gilmore and Gomory, 1961; Wentges, "Weighted Dantzig-Wolfe decomposition", 1997.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.backend import INFINITY, Cancel, LinearProgram, LinearSolution, Stopped
+from solver.bound.columns import Columns
+from solver.bound.pricing import Pricer, cheapest
+from solver.bound.problem import Problem
+
+TOLERANCE = 1e-4
+SMOOTHING = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fractional:
+    """A fractional optimum, or the best found in time.
+
+    Attributes:
+        columns: routes with a share above zero.
+        shares: [columns] part of its commodity that takes each route.
+        seconds: time the busiest link needs.
+        bound: seconds that ``prices`` prove.
+        prices: [rows] price of one second of each row; they sum to 1.
+        pool: every column seen, to start a similar problem from.
+        optimal: whether seconds and bound met.
+    """
+
+    columns: Columns
+    shares: np.ndarray
+    seconds: float
+    bound: float
+    prices: np.ndarray
+    pool: Columns
+    optimal: bool
+
+
+class Master:
+    """The live master program, in units of ``scale`` seconds."""
+
+    def __init__(self, problem: Problem, *, scale: float, seed: int) -> None:
+        self.problem = problem
+        self.scale = scale
+        moving = problem.moving
+        self.rows = problem.crossing.shape[1]
+        self.row_of = np.full(len(problem.commodities), -1)
+        self.row_of[moving] = self.rows + np.arange(len(moving))
+        target = np.zeros(len(moving)) if problem.paired else np.ones(len(moving))
+        lower = np.concatenate([np.full(self.rows, -INFINITY), target, [1.0]])
+        upper = np.concatenate([np.zeros(self.rows), target, [1.0]])
+        size = len(lower) if problem.paired else len(lower) - 1
+        self._program = LinearProgram(lower[:size], upper[:size], seed=seed)
+        self._program.add(np.ones(1), np.array([0, self.rows]), np.arange(self.rows), np.full(self.rows, -1.0))
+        self._extra = 1
+        if problem.paired:  # one column per root: as much is spread from it as is reduced to it
+            ranks = len(moving) // 2
+            rows = np.stack([self.rows + np.arange(ranks), self.rows + ranks + np.arange(ranks)], axis=1)
+            rows = np.concatenate([rows, np.full((ranks, 1), self.rows + len(moving))], axis=1)
+            values = np.tile([-1.0, -1.0, 1.0], ranks)
+            self._program.add(np.zeros(ranks), np.arange(ranks + 1) * 3, rows.ravel(), values)
+            self._extra += ranks
+        self.parts: list[Columns] = []
+        self._known: set[bytes] = set()
+
+    def add(self, columns: Columns) -> int:
+        """Add those that are new; returns how many."""
+        fresh = []
+        for position, key in enumerate(columns.keys()):
+            if key not in self._known:
+                self._known.add(key)
+                fresh.append(position)
+        if not fresh:
+            return 0
+        columns = columns.take(np.array(fresh))
+        usage = columns.usage(self.problem)
+        sizes = np.diff(usage.indptr) + 1
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.empty(starts[-1], dtype=np.int64)
+        values = np.ones(starts[-1])
+        first = np.zeros(starts[-1], dtype=bool)
+        first[starts[:-1]] = True
+        rows[first] = self.row_of[columns.commodity]
+        rows[~first] = usage.indices
+        values[~first] = usage.data / self.scale
+        self._program.add(np.zeros(len(columns)), starts, rows, values)
+        self.parts.append(columns)
+        return len(columns)
+
+    def solve(self, stop: Cancel) -> tuple[LinearSolution, np.ndarray, np.ndarray]:
+        """(solution, [rows] prices that sum to 1, [columns added] shares)."""
+        solution = self._program.solve(stop)
+        prices = np.maximum(-solution.duals[: self.rows], 0.0)
+        return solution, prices / max(prices.sum(), 1e-300), solution.columns[self._extra :]
+
+
+def proven(problem: Problem, costs: np.ndarray, prices: np.ndarray) -> float:
+    """Seconds that prices prove, given the cheapest price per byte of every moving commodity."""
+    needed = problem.commodities.size[problem.moving] * costs
+    total = needed.reshape(2, -1).sum(axis=0).min() if problem.paired else needed.sum()
+    return float(total / prices.sum())
+
+
+def generate(
+    problem: Problem,
+    *,
+    deadline: float = float("inf"),
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+    pricer: Pricer = cheapest,
+    start: Columns | None = None,
+    known_bound: float = 0.0,
+    known_prices: np.ndarray | None = None,
+    cancel: Cancel = lambda: False,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Fractional:
+    """Solve the linear program.
+
+    Args:
+        problem: what to route.
+        deadline: ``time.monotonic()`` at which to stop with what there is.
+        tolerance: relative distance of time and bound at which to stop.
+        seed: for HiGHS.
+        pricer: where columns come from; other than ``cheapest``, their prices prove nothing.
+        start: columns to begin with.
+        known_bound: seconds already proven for this problem.
+        known_prices: the prices that prove it; the search starts there.
+        cancel: asked after every step whether to stop.
+        progress: told about every step.
+    """
+    if not len(problem.moving):
+        nothing = np.zeros(0)
+        prices = _even_prices(problem)
+        return Fractional(
+            columns=Columns.none(),
+            shares=nothing,
+            seconds=0.0,
+            bound=0.0,
+            prices=prices,
+            pool=Columns.none(),
+            optimal=True,
+        )
+    exact = pricer is cheapest
+    rows = problem.crossing.shape[1]
+    best_prices = _even_prices(problem) if known_prices is None else known_prices
+    best_bound = known_bound
+    columns, costs = pricer(problem, best_prices)
+    scale = max(float(columns.usage(problem).sum(axis=0).max()), 1e-300)
+    master = Master(problem, scale=scale, seed=seed)
+    if exact:
+        best_bound = max(best_bound, proven(problem, costs, best_prices))
+    for batch in (columns, *_warm_up(problem, columns, pricer), *([] if start is None else [start])):
+        master.add(batch)
+    seconds, shares, solved = float("inf"), np.zeros(0), 0
+    smoothing = SMOOTHING
+    step = 0
+
+    def stop() -> bool:
+        return time.monotonic() > deadline or cancel()
+
+    try:
+        while True:
+            solution, prices, shares = master.solve(stop)
+            solved = len(master.parts)
+            seconds = solution.objective * scale
+            step += 1
+            progress(f"step {step}: {seconds:.6g} s, bound {best_bound:.6g} s")
+            if seconds <= best_bound * (1 + tolerance) or stop():
+                break
+            tried = smoothing * best_prices + (1 - smoothing) * prices if exact else prices
+            columns, costs = pricer(problem, tried)
+            if exact:
+                bound = proven(problem, costs, tried)
+                if bound > best_bound:
+                    best_bound, best_prices = bound, tried
+            if not master.add(columns):
+                if not exact or smoothing == 0.0:
+                    break
+                smoothing = 0.0
+            elif exact:
+                smoothing = SMOOTHING
+            if seconds <= best_bound * (1 + tolerance):
+                break
+    except Stopped:
+        pass
+    pool = Columns.join(master.parts)
+    if not solved:  # no time for even one program: every commodity is spread evenly over the routes it has
+        shares = 1.0 / np.bincount(pool.commodity, minlength=len(problem.commodities))[pool.commodity]
+        shares = shares * (2.0 / len(problem.moving) if problem.paired else 1.0)
+    else:
+        shares = np.concatenate([shares, np.zeros(len(pool) - len(shares))])
+    used = np.flatnonzero(shares > 1e-9)
+    usage = pool.take(used).usage(problem)
+    busiest = float((usage.T @ shares[used]).max()) if rows else 0.0
+    return Fractional(
+        columns=pool.take(used),
+        shares=shares[used],
+        seconds=busiest,
+        bound=best_bound,
+        prices=best_prices,
+        pool=pool,
+        optimal=busiest <= best_bound * (1 + 2 * tolerance),
+    )
+
+
+def _even_prices(problem: Problem) -> np.ndarray:
+    """Equal prices on all links that some route crosses."""
+    used = np.zeros(problem.crossing.shape[1])
+    used[np.unique(problem.crossing.indices)] = 1.0
+    return np.asarray(used / max(used.sum(), 1.0))
+
+
+def _warm_up(problem: Problem, columns: Columns, pricer: Pricer, steps: int = 8) -> list[Columns]:
+    """Columns from a few steps of multiplicative weights, which cost no linear program.
+
+    Source: Young, "Randomized rounding without solving the linear program", 1995.
+    """
+    found: list[Columns] = []
+    load = np.zeros(problem.crossing.shape[1])
+    even = _even_prices(problem)
+    for step in range(1, steps + 1):
+        load += np.asarray(columns.usage(problem).sum(axis=0)).ravel() / (len(columns) if problem.paired else 1.0)
+        prices = even * np.exp(4.0 * (load / load.max() - 1.0) * min(step, 4) / 2)
+        columns, _ = pricer(problem, prices / prices.sum())
+        found.append(columns)
+    return found

@@ -1,0 +1,116 @@
+"""The linear program over routes, as numbers: commodities to move, rows of links, and what each hop costs them.
+
+A **commodity** is a block together with the shape of the routes that may carry it: a path, an out-tree or an
+in-tree. An allreduce has two per root, an in-tree and an out-tree, which the program keeps equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from synth.collective import Collective, Demand
+from synth.topology import Routes
+
+NEGLIGIBLE = 1e-9
+"""Blocks smaller than this part of the largest do not take part in the program; they get a cheapest route after it."""
+
+
+class Shape(IntEnum):
+    """What a route of a commodity looks like."""
+
+    PATH = 0
+    OUT_TREE = 1
+    IN_TREE = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Commodities:
+    """Columns of equal length.
+
+    Attributes:
+        shape: [commodities] a :class:`Shape`.
+        root: [commodities] where the path starts, or the root of the tree.
+        end: [commodities] where the path ends; -1 for trees.
+        size: [commodities] bytes.
+        block: [commodities] position in ``demand.blocks``.
+    """
+
+    shape: np.ndarray
+    root: np.ndarray
+    end: np.ndarray
+    size: np.ndarray
+    block: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.root)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """What to route, over what.
+
+    Attributes:
+        routes: among the ranks, helpers last.
+        demand: what must be delivered.
+        commodities: see :class:`Commodities`.
+        paired: whether commodities r and ranks + r are the two halves of root r of an allreduce.
+    """
+
+    routes: Routes
+    demand: Demand
+    commodities: Commodities
+    paired: bool
+
+    @classmethod
+    def of(cls, routes: Routes, demand: Demand) -> Problem:
+        """The program of one demand.
+
+        Raises:
+            TopologyError: some rank cannot reach another.
+        """
+        routes.require_connected()
+        blocks = demand.blocks
+        count = len(blocks.size)
+        ranks = np.arange(routes.ranks)
+        match demand.collective:
+            case Collective.ALLTOALL | Collective.SENDRECV:
+                shape, root, end, block = np.zeros(count), blocks.origin, blocks.target, np.arange(count)
+            case Collective.ALLGATHER | Collective.BROADCAST:
+                shape, root, end = np.full(count, Shape.OUT_TREE), blocks.origin, blocks.target
+                block = np.arange(count)
+            case Collective.REDUCE_SCATTER | Collective.REDUCE:
+                shape, root, end = np.full(count, Shape.IN_TREE), blocks.target, blocks.origin
+                block = np.arange(count)
+            case Collective.ALLREDUCE:
+                shape = np.repeat([Shape.IN_TREE, Shape.OUT_TREE], len(ranks))
+                root, end, block = np.tile(ranks, 2), np.full(2 * len(ranks), -1), np.zeros(2 * len(ranks), dtype=int)
+        commodities = Commodities(shape.astype(np.int64), root, end, blocks.size[block], block)
+        return cls(
+            routes=routes, demand=demand, commodities=commodities, paired=demand.collective is Collective.ALLREDUCE
+        )
+
+    @cached_property
+    def crossing(self) -> sparse.csr_matrix:
+        """[pairs, links] seconds that one byte sent along the pair's route keeps each link busy."""
+        routes = self.routes
+        values = 1.0 / routes.topology.bytes_per_s[routes.links]
+        shape = (routes.ranks**2, len(routes.topology.links))
+        return sparse.csr_matrix((values, routes.links, routes.starts), shape=shape)
+
+    @cached_property
+    def moving(self) -> np.ndarray:
+        """Positions of the commodities large enough to matter."""
+        size = self.commodities.size
+        return np.flatnonzero(size > NEGLIGIBLE * size.max(initial=0.0))
+
+    def weights(self, prices: np.ndarray) -> np.ndarray:
+        """[ranks, ranks] price of one byte over each hop, where a second of link e costs ``prices[e]``."""
+        ranks = self.routes.ranks
+        weights = np.where(self.routes.exists, (self.crossing @ prices).reshape(ranks, ranks), np.inf)
+        np.fill_diagonal(weights, 0.0)
+        return weights

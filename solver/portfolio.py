@@ -1,0 +1,238 @@
+"""The front door: every strategy that serves the request, the best plan by the cost model, and how good it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from solver import backend
+from solver.backend import Cancel
+from solver.bound import Bound, Problem, generate
+from solver.bound.certificate import bound_of
+from solver.schedule import direct, routed
+from solver.schedule.draft import Draft, Strategy, Task
+from synth.collective import Demand
+from synth.errors import SolveError
+from synth.plan import Plan, Predicted
+from synth.simulate import Cost, simulate
+from synth.topology import Routes, Topology
+from synth.units import format_seconds
+from synth.verify import verify
+
+STRATEGIES: tuple[Strategy, ...] = (direct.STRATEGY, routed.STRATEGY)
+"""In the order they are tried; the first of equally good plans wins."""
+
+QUIET_SECONDS = 1.0
+"""The steps of the linear program are reported this far apart."""
+
+BOUND_PART = 0.6
+"""Part of the time limit that the linear program may use."""
+
+
+class Termination(StrEnum):
+    """Why a solve ended."""
+
+    FINISHED = "finished"
+    """Everything was tried."""
+    OPTIMAL = "optimal"
+    """The plan meets its bound within 0.1 %."""
+    TIME_LIMIT = "time-limit"
+    """Time was up; the plan is the best found so far."""
+    CANCELLED = "cancelled"
+    """Somebody asked to stop; the plan is the best found so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is known while a solve runs.
+
+    Attributes:
+        message: one line for people.
+        incumbent_seconds: predicted time of the best plan so far.
+        bound_seconds: what no schedule can beat, as far as it is proven.
+        gap: incumbent / bound - 1.
+    """
+
+    message: str
+    incumbent_seconds: float | None = None
+    bound_seconds: float | None = None
+    gap: float | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """A plan, why the search stopped, how good it is and what it cost.
+
+    Attributes:
+        plan: verified.
+        demand: what it was made for.
+        strategy: what made it.
+        termination: why the search stopped.
+        bound: what no schedule can beat.
+        predicted_seconds: what the chosen cost model says.
+        gap: predicted / bound - 1.
+        seconds: wall time of the solve.
+        candidates: predicted seconds of the best plan of every strategy that served.
+    """
+
+    plan: Plan
+    demand: Demand
+    strategy: str
+    termination: Termination
+    bound: Bound
+    predicted_seconds: float
+    gap: float
+    seconds: float
+    candidates: dict[str, float]
+
+
+def solve(
+    topology: Topology,
+    demand: Demand,
+    *,
+    ranks: Sequence[str] | None = None,
+    time_limit: float = 60.0,
+    cost: Cost | str = Cost.ROUNDS,
+    launch_ns: float = 0.0,
+    seed: int = 0,
+    strategies: Sequence[str] | None = None,
+    cancel: Cancel = lambda: False,
+    progress: Callable[[Progress], None] = lambda news: None,
+) -> Solved:
+    """Plan a collective.
+
+    Args:
+        topology: where it runs.
+        demand: what must be delivered.
+        ranks: device id of each rank; default: every GPU, in the topology's order.
+        time_limit: seconds; the best plan so far is given when they are over.
+        cost: the cost model that decides.
+        launch_ns: cost of starting one round.
+        seed: for every random choice; the same request with the same seed gives the same plan.
+        strategies: names of those to try; default: all.
+        cancel: asked now and then; when true, the best plan so far is given.
+        progress: told what is going on.
+
+    Raises:
+        TopologyError: the ranks make no sense on the topology or cannot reach each other.
+        SolveError: no strategy serves the request.
+    """
+    began = time.monotonic()
+    problem = Problem.of(Routes.among(topology, ranks), demand)
+    fractional = generate(
+        problem,
+        deadline=began + BOUND_PART * time_limit,
+        seed=seed,
+        cancel=cancel,
+        progress=_now_and_then(progress),
+    )
+    bound = bound_of(problem, fractional, began, launch_ns=launch_ns if Cost(cost) is Cost.ROUNDS else 0.0)
+    progress(Progress(f"bound {format_seconds(bound.seconds)}", bound_seconds=bound.seconds))
+    task = Task(
+        problem=problem,
+        fractional=fractional,
+        cost=Cost(cost),
+        launch_ns=launch_ns,
+        seed=seed,
+        deadline=began + time_limit,
+        cancel=cancel,
+        progress=lambda line: progress(Progress(line, bound_seconds=bound.seconds)),
+    )
+    best: tuple[float, str, Draft] | None = None
+    candidates: dict[str, float] = {}
+    for strategy in STRATEGIES:
+        if not strategy.serves(problem) or (strategies is not None and strategy.name not in strategies):
+            continue
+        for draft in strategy.drafts(task):
+            seconds = draft.seconds(task)
+            candidates[strategy.name] = min(seconds, candidates.get(strategy.name, seconds))
+            if best is None or seconds < best[0]:
+                best = (seconds, strategy.name, draft)
+                progress(_news(strategy.name, seconds, bound))
+            if task.over:
+                break
+        if task.over and best is not None:
+            break
+    if best is None:
+        raise SolveError(f"no strategy serves {demand.collective.value} here; known: {', '.join(names())}")
+    seconds, name, draft = best
+    gap = _gap(seconds, bound.seconds)
+    termination = _termination(task, gap)
+    return Solved(
+        plan=_finish(task, draft, bound, name, termination),
+        demand=demand,
+        strategy=name,
+        termination=termination,
+        bound=bound,
+        predicted_seconds=seconds,
+        gap=gap,
+        seconds=time.monotonic() - began,
+        candidates=candidates,
+    )
+
+
+def names() -> tuple[str, ...]:
+    """Names of all strategies."""
+    return tuple(strategy.name for strategy in STRATEGIES)
+
+
+def _gap(seconds: float, bound: float) -> float:
+    return max(seconds / bound - 1, 0.0) if bound > 0 else 0.0
+
+
+def _now_and_then(progress: Callable[[Progress], None]) -> Callable[[str], None]:
+    """Pass on at most one line every ``QUIET_SECONDS``."""
+    last = time.monotonic()
+
+    def tell(line: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > QUIET_SECONDS:
+            last = time.monotonic()
+            progress(Progress(line))
+
+    return tell
+
+
+def _news(strategy: str, seconds: float, bound: Bound) -> Progress:
+    gap = _gap(seconds, bound.seconds)
+    return Progress(f"{strategy}: {format_seconds(seconds)}, {gap:.2%} over the bound", seconds, bound.seconds, gap)
+
+
+def _termination(task: Task, gap: float) -> Termination:
+    if gap <= 1e-3:
+        return Termination.OPTIMAL
+    if task.cancel():
+        return Termination.CANCELLED
+    return Termination.TIME_LIMIT if time.monotonic() > task.deadline else Termination.FINISHED
+
+
+def _finish(task: Task, draft: Draft, bound: Bound, strategy: str, termination: Termination) -> Plan:
+    """The complete document, verified. Wall time stays out of it: the same request must give the same bytes."""
+    problem = task.problem
+    topology, demand = problem.routes.topology, problem.demand
+    bare = draft.plan(problem)
+    seconds = simulate(bare, topology, demand, routes=problem.routes).seconds
+    proven = bound.certificate.best_bound_ns * 1e-9
+    plan = replace(
+        bare,
+        certificate=bound.certificate,
+        predicted=Predicted((demand.bytes,), (seconds,)),
+        solver={
+            "strategy": strategy,
+            "termination": termination.value,
+            "gap": float(f"{_gap(seconds, proven):.6g}"),
+            "seed": task.seed,
+            "cost": task.cost.value,
+            "launch_ns": task.launch_ns,
+            "versions": backend.versions(),
+        },
+    )
+    violations = verify(plan, topology)
+    if violations:
+        raise SolveError(f"strategy {strategy} made a plan that breaks a rule ({violations[0].message}); report it")
+    return plan

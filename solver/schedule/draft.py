@@ -1,0 +1,119 @@
+"""What strategies make: a schedule without its certificate, and what they are given to make it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver.backend import Cancel
+from solver.bound import Fractional, Problem
+from synth.collective import Collective
+from synth.plan import Chunks, Plan, Transfers
+from synth.simulate import Cost, simulate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task:
+    """What to schedule and how it is judged.
+
+    Attributes:
+        problem: routes and demand.
+        fractional: the best use of the links.
+        cost: cost model that decides.
+        launch_ns: cost of starting one round.
+        seed: for every random choice.
+        deadline: ``time.monotonic()`` at which to stop.
+        cancel: asked now and then whether to stop with what there is.
+        progress: told what is going on.
+    """
+
+    problem: Problem
+    fractional: Fractional
+    cost: Cost
+    launch_ns: float
+    seed: int
+    deadline: float
+    cancel: Cancel
+    progress: Callable[[str], None]
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up or somebody asked to stop."""
+        return time.monotonic() > self.deadline or self.cancel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Draft:
+    """A schedule that is not yet a plan.
+
+    Attributes:
+        chunks: what travels.
+        transfers: how, in the document's order.
+        denominator: of the chunks' shares.
+        segments: parts every chunk is cut in.
+    """
+
+    chunks: Chunks
+    transfers: Transfers
+    denominator: int
+    segments: int = 1
+
+    def with_segments(self, segments: int) -> Draft:
+        """The same routes and rounds with another number of segments."""
+        return replace(self, segments=segments)
+
+    def plan(self, problem: Problem) -> Plan:
+        """The bare plan: no certificate, nothing predicted."""
+        demand, routes = problem.demand, problem.routes
+        return Plan(
+            collective=demand.collective,
+            root=demand.root,
+            ranks=routes.devices,
+            helpers=routes.ranks - demand.ranks,
+            topology=routes.topology.fingerprint,
+            segments=self.segments,
+            denominator=self.denominator,
+            chunks=self.chunks,
+            transfers=self.transfers,
+            demand=demand.matrix,
+        )
+
+    def seconds(self, task: Task) -> float:
+        """What the task's cost model says."""
+        problem = task.problem
+        return simulate(
+            self.plan(problem),
+            problem.routes.topology,
+            problem.demand,
+            launch_ns=task.launch_ns,
+            cost=task.cost,
+            routes=problem.routes,
+        ).seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """A way to schedule, with what it can do.
+
+    Attributes:
+        name: as it appears in plans and reports.
+        collectives: those it knows.
+        needs_all_pairs: whether every pair of ranks must have a route.
+        drafts: makes schedules, better ones later; stops when the task is over.
+    """
+
+    name: str
+    collectives: frozenset[Collective]
+    needs_all_pairs: bool
+    drafts: Callable[[Task], Iterator[Draft]]
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether it can schedule this problem at all."""
+        if problem.demand.collective not in self.collectives:
+            return False
+        members = problem.demand.ranks
+        exists = problem.routes.exists[:members, :members] | np.eye(members, dtype=bool)
+        return not self.needs_all_pairs or bool(exists.all())

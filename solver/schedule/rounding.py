@@ -1,0 +1,66 @@
+"""From fractional shares to whole ones over a common denominator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.bound import Columns, Problem
+
+DENOMINATORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+SLACK = 2e-3
+"""A smaller denominator is taken when it costs at most this part of the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Whole:
+    """Routes with whole shares.
+
+    Attributes:
+        columns: routes with a share of at least 1.
+        shares: [columns] in units of 1 / denominator; they sum to it for each group.
+        denominator: the unit.
+        seconds: time the busiest link needs.
+    """
+
+    columns: Columns
+    shares: np.ndarray
+    denominator: int
+    seconds: float
+
+
+def whole(problem: Problem, columns: Columns, shares: np.ndarray, group: np.ndarray) -> Whole:
+    """Round shares so that no group's total changes.
+
+    Args:
+        problem: prices the result.
+        columns: routes.
+        shares: [columns] fractions that sum to 1 for each group.
+        group: [columns] label of what must stay whole together (a commodity).
+    """
+    usage = columns.usage(problem)
+    best: tuple[float, int, np.ndarray] | None = None
+    for denominator in DENOMINATORS:
+        units = largest_remainder(shares, group, denominator)
+        seconds = float((usage.T @ units).max(initial=0.0)) / denominator
+        if best is None or seconds < best[0] * (1 - SLACK):
+            best = (seconds, denominator, units)
+    assert best is not None
+    seconds, denominator, units = best
+    used = np.flatnonzero(units)
+    return Whole(columns=columns.take(used), shares=units[used], denominator=denominator, seconds=seconds)
+
+
+def largest_remainder(shares: np.ndarray, group: np.ndarray, denominator: int) -> np.ndarray:
+    """Whole units per column that sum to the denominator in each group (Hamilton's method)."""
+    exact = shares * denominator
+    units = np.floor(exact + 1e-9).astype(np.int64)
+    order = np.lexsort((np.arange(len(shares)), -(exact - units), group))
+    sorted_group = group[order]
+    first = np.flatnonzero(np.r_[True, sorted_group[1:] != sorted_group[:-1]]) if len(group) else np.zeros(0, dtype=int)
+    position = np.arange(len(group)) - np.repeat(first, np.diff(np.r_[first, len(group)]))
+    label, which = np.unique(group, return_inverse=True)
+    missing = denominator - np.bincount(which, units, minlength=len(label)).astype(np.int64)
+    units[order] += position < missing[which[order]]
+    return units

@@ -1,0 +1,151 @@
+"""The routed strategy: the optimal fractional routes, rounded to whole shares, as a pipeline of rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from solver.bound import Columns, Fractional, Problem, Shape
+from solver.bound.pricing import cheapest
+from solver.schedule import timing
+from solver.schedule.draft import Draft, Strategy, Task
+from solver.schedule.rounding import Whole, whole
+from synth.collective import Collective
+from synth.plan import Chunks, Transfers
+
+
+def drafts(task: Task) -> Iterator[Draft]:
+    """Drafts, better ones later."""
+    yield draft_of(task.problem, task.fractional, task.launch_ns)
+
+
+def draft_of(problem: Problem, fractional: Fractional, launch_ns: float) -> Draft:
+    """The plan of one fractional solution."""
+    return pipeline(problem, rounded(problem, fractional), launch_ns)
+
+
+def rounded(problem: Problem, fractional: Fractional) -> Whole:
+    """Whole shares; commodities too small for the program join with a cheapest route."""
+    columns, shares = fractional.columns, fractional.shares
+    missing = np.setdiff1d(np.arange(len(problem.commodities)), problem.moving)
+    if problem.paired:
+        columns, shares = joined_at_roots(problem, columns, shares)
+        if not len(problem.moving):
+            columns = _halves_of_one_root(problem)
+            shares = np.ones(1)
+        return whole(problem, columns, shares, np.zeros(len(shares), dtype=np.int64))
+    if len(missing):
+        rest = _cheapest_for(problem, missing, fractional.prices)
+        columns, shares = Columns.join([columns, rest]), np.concatenate([shares, np.ones(len(rest))])
+    return whole(problem, columns, shares, columns.commodity)
+
+
+def _cheapest_for(problem: Problem, commodities: np.ndarray, prices: np.ndarray) -> Columns:
+    """A route of least price, then fewest hops, for commodities of (almost) no bytes."""
+    everything = replace(problem, commodities=replace(problem.commodities, size=np.ones(len(problem.commodities))))
+    columns, _ = cheapest(everything, prices)
+    return columns.take(commodities)
+
+
+def _halves_of_one_root(problem: Problem) -> Columns:
+    """For an allreduce of no bytes: reduce to rank 0 and spread from it."""
+    even = np.ones(problem.crossing.shape[1])
+    both = _cheapest_for(problem, np.array([0, problem.routes.ranks]), even)
+    return Columns(np.zeros(1, dtype=np.int64), np.array([0, len(both.hops)]), both.hops)
+
+
+def joined_at_roots(problem: Problem, columns: Columns, shares: np.ndarray) -> tuple[Columns, np.ndarray]:
+    """Pair in-trees with out-trees of the same root: deep ones with shallow ones.
+
+    Returns:
+        (columns whose first ranks - 1 hops go in and the others out, labelled by root; their shares, which sum to 1).
+    """
+    ranks = problem.routes.ranks
+    shapes = problem.commodities.shape[columns.commodity]
+    roots = problem.commodities.root[columns.commodity]
+    depth = np.zeros(len(columns), dtype=np.int64)
+    for shape, rounds in ((Shape.IN_TREE, timing.in_tree_rounds), (Shape.OUT_TREE, timing.out_tree_rounds)):
+        mine = np.flatnonzero(shapes == shape)
+        part = columns.take(mine)
+        if len(mine):
+            depth[mine] = np.maximum.reduceat(rounds(part, ranks), part.starts[:-1])
+    hops, label, values = [], [], []
+    for root in np.unique(roots):
+        inward = np.flatnonzero((roots == root) & (shapes == Shape.IN_TREE))
+        outward = np.flatnonzero((roots == root) & (shapes == Shape.OUT_TREE))
+        inward = inward[np.argsort(depth[inward], kind="stable")]
+        outward = outward[np.argsort(-depth[outward], kind="stable")]
+        for a, b, share in northwest(shares[inward], shares[outward]):
+            pair = columns.take(np.array([inward[a], outward[b]]))
+            hops.append(pair.hops)
+            label.append(root)
+            values.append(share)
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in hops])]).astype(np.int64)
+    total = np.array(values)
+    joined = Columns(np.array(label, dtype=np.int64), starts, np.concatenate(hops or [np.zeros(0, dtype=np.int64)]))
+    return joined, total / total.sum() if len(total) else total
+
+
+def northwest(supply: np.ndarray, demand: np.ndarray) -> list[tuple[int, int, float]]:
+    """Match two lists of shares greedily in order (the north-west corner rule)."""
+    matched = []
+    left, right = supply.astype(float).tolist(), demand.astype(float).tolist()
+    a = b = 0
+    while a < len(left) and b < len(right):
+        share = min(left[a], right[b])
+        if share > 1e-9:
+            matched.append((a, b, share))
+        left[a] -= share
+        right[b] -= share
+        if left[a] <= right[b]:
+            a += 1
+        else:
+            b += 1
+    return matched
+
+
+def pipeline(problem: Problem, routes: Whole, launch_ns: float) -> Draft:
+    """Every hop as early as its route allows, with the best number of segments."""
+    columns, ranks, demand = routes.columns, problem.routes.ranks, problem.demand
+    chunk = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
+    blocks = demand.blocks
+    block = np.zeros(len(columns), dtype=np.int64) if problem.paired else problem.commodities.block[columns.commodity]
+    reduce = np.full(len(chunk), int(demand.collective.reduces))
+    if problem.paired:
+        outward = np.arange(len(chunk)) - columns.starts[chunk] >= ranks - 1
+        reduce[outward] = 0
+        round = _allreduce_rounds(columns, ranks, chunk, outward)
+    elif demand.collective.reduces:
+        round = timing.in_tree_rounds(columns, ranks)
+    elif demand.collective in (Collective.ALLTOALL, Collective.SENDRECV):
+        round = timing.path_rounds(columns)
+    else:
+        round = timing.out_tree_rounds(columns, ranks)
+    size = blocks.size[block] * routes.shares / routes.denominator
+    segments, _ = timing.Pipeline(problem, round, columns.hops, size[chunk], launch_ns).best()
+    transfers = Transfers(chunk, columns.hops // ranks, columns.hops % ranks, round, reduce)
+    return Draft(
+        chunks=Chunks(blocks.origin[block], blocks.target[block], routes.shares),
+        transfers=transfers.sorted(),
+        denominator=routes.denominator,
+        segments=segments,
+    )
+
+
+def _allreduce_rounds(columns: Columns, ranks: int, chunk: np.ndarray, outward: np.ndarray) -> np.ndarray:
+    """Reduce as early as possible, spread as soon as the root has everything."""
+    round = np.zeros(len(chunk), dtype=np.int64)
+    halves = [
+        Columns(columns.commodity, np.arange(len(columns) + 1) * (ranks - 1), columns.hops[side])
+        for side in (~outward, outward)
+    ]
+    inward = timing.in_tree_rounds(halves[0], ranks)
+    round[~outward] = inward
+    height = np.maximum.reduceat(inward, halves[0].starts[:-1]) + 1 if len(inward) else np.zeros(0, dtype=np.int64)
+    round[outward] = timing.out_tree_rounds(halves[1], ranks) + height[chunk[outward]]
+    return round
+
+
+STRATEGY = Strategy(name="routed", collectives=frozenset(Collective), needs_all_pairs=False, drafts=drafts)
