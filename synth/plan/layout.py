@@ -40,7 +40,7 @@ def check_counts(plan: Plan, counts: np.ndarray | int) -> np.ndarray:
     """The counts as an int64 array of the shape the plan's collective needs.
 
     Raises:
-        DemandError: wrong shape, a negative count, or a count for a pair that the plan does not serve.
+        DemandError: wrong shape, or a negative count.
     """
     given = np.asarray(counts)
     members = plan.members
@@ -58,14 +58,19 @@ def check_counts(plan: Plan, counts: np.ndarray | int) -> np.ndarray:
         )
     if given.dtype.kind not in "iu" or (given < 0).any():
         raise DemandError("counts: must be integers of at least 0", subject="counts")
-    given = given.astype(np.int64)
+    return given.astype(np.int64)
+
+
+def unserved(plan: Plan, counts: np.ndarray) -> tuple[int, int] | None:
+    """The first pair that has data and no chunk in the plan (one for sendrecv, or made for a sparse demand)."""
+    if plan.collective not in (Collective.ALLTOALL, Collective.SENDRECV):
+        return None
+    served = np.eye(plan.members, dtype=bool)
     if plan.collective is Collective.SENDRECV:
-        served = np.zeros(shape, dtype=bool)
-        served[plan.chunks.origin, plan.chunks.target] = True
-        if (given[~served] > 0).any():
-            src, dst = np.argwhere((given > 0) & ~served)[0]
-            raise DemandError(f"counts: the plan has no pair {src}:{dst}", subject="counts")
-    return given
+        served[:] = False
+    served[plan.chunks.origin, plan.chunks.target] = True
+    left = np.argwhere((counts > 0) & ~served)
+    return (int(left[0, 0]), int(left[0, 1])) if len(left) else None
 
 
 def layout(plan: Plan, counts: np.ndarray, rank: int) -> Layout:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from synth.errors import DemandError
 from synth.plan.ir import Plan
-from synth.plan.layout import Layout, check_counts, layout, starts
+from synth.plan.layout import Layout, check_counts, layout, starts, unserved
 from synth.plan.messages import Messages, Placed, ceil_to, cut_rounds
 from synth.plan.pieces import Pieces, assign_slots, by_segment, follow
 from synth.plan.program import Buffer, Copies, Program, pick
@@ -51,7 +52,13 @@ class Lowering:
         Raises:
             DemandError: the counts do not fit the plan.
         """
-        where = layout(self.plan, check_counts(self.plan, counts), self.rank)
+        checked = check_counts(self.plan, counts)
+        if checked.ndim == 2 and self.rank < self.plan.members:
+            own = np.zeros_like(checked)  # a slice lists the blocks of its own rank only
+            own[self.rank], own[:, self.rank] = checked[self.rank], checked[:, self.rank]
+            if (pair := unserved(self.plan, own)) is not None:
+                raise DemandError(f"counts: the plan has no pair {pair[0]}:{pair[1]}", subject="counts")
+        where = layout(self.plan, checked, self.rank)
         slot_offset = self._slot_offsets(where, align)
         sending = self._place(self.sends, where, slot_offset, align)
         receiving = self._place(self.receives, where, slot_offset, align)

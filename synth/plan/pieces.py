@@ -1,4 +1,4 @@
-"""Following the chunks of a plan through one rank: where each lies, what is added to it, which scratch slot it takes."""
+"""Following chunks through one rank: where each lies, what is added to it, which scratch slot it takes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,252 @@
+"""MPI on host memory (mpi4py), for machines without a GPU.
+
+MPI itself waits for ever for a peer that died. So nothing here blocks: start-up runs beside a clock, every exchange is
+started and then polled until its deadline, and the first rank that gives up tells the others why.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import re
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runtime.buffers import Buffers, HostMemory
+from runtime.communicators.base import DEADLINE, Call
+from runtime.communicators.local import silent
+from runtime.elements import Element
+from synth.collective import Collective
+from synth.errors import InvalidUsage, RemoteError
+from synth.plan.layout import starts
+from synth.plan.program import Message
+
+_HELLO, _DATA, _HOST, _ABORT = 29_001, 29_002, 29_003, 29_004
+_state = {"broken": False}
+
+
+class MpiCommunicator:
+    """All ranks of an MPI communicator.
+
+    Args:
+        comm: the mpi4py communicator to copy; default COMM_WORLD, starting MPI where nobody did.
+        deadline: seconds a peer may stay silent.
+
+    Raises:
+        RemoteError: a rank does not arrive before the deadline.
+    """
+
+    name = "mpi"
+
+    def __init__(self, comm: Any = None, *, deadline: float = DEADLINE) -> None:
+        self._mpi = start(deadline)
+        world = self._mpi.COMM_WORLD if comm is None else comm
+        self.rank: int = world.Get_rank()
+        self.size: int = world.Get_size()
+        self.deadline = deadline
+        self.memory = HostMemory()
+        self._open, self._failed = True, False
+        self._unfinished: list[Any] = []
+        self._comm = world
+        self._exchange_host(b"synth", _HELLO)
+        self._comm, request = world.Idup()
+        self._finish([request], [0], None)
+
+    def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
+        """See :meth:`Communicator.group`."""
+        self._check()
+        byte = self._mpi.BYTE
+        requests = [
+            self._comm.Irecv([buffers.region(m.buffer, m.offset, m.length), byte], m.peer, _DATA) for m in receives
+        ]
+        requests += [
+            self._comm.Isend([buffers.region(m.buffer, m.offset, m.length), byte], m.peer, _DATA) for m in sends
+        ]
+        self._finish(requests, [m.peer for m in (*receives, *sends)], round)
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """See :meth:`Communicator.gather`."""
+        self._check()
+        return self._exchange_host(data, _HOST)
+
+    def native(self, call: Call) -> bool:
+        """See :meth:`Communicator.native`; half types are added by our own plans, since MPI need not know them."""
+        kind = _datatype(self._mpi, call.element, call.collective)
+        if kind is None:
+            return False
+        self._check()
+        request = self._start_native(call, kind)
+        self._finish([request], [-1], 0)
+        return True
+
+    def _start_native(self, call: Call, kind: Any) -> Any:
+        comm, counts, source, target = self._comm, call.counts, call.source, call.target
+        if call.collective.reduces:
+            source, target = source.view(call.element.name), target.view(call.element.name)
+            adds = {"sum": self._mpi.SUM, "min": self._mpi.MIN, "max": self._mpi.MAX, "prod": self._mpi.PROD}
+            op = adds[call.reduction.value]
+            match call.collective:
+                case Collective.ALLREDUCE:
+                    return comm.Iallreduce([source, kind], [target, kind], op)
+                case Collective.REDUCE:
+                    return comm.Ireduce([source, kind], [target, kind], op, call.root)
+                case _:
+                    return comm.Ireduce_scatter([source, kind], [target, kind], counts.tolist(), op)
+        size = call.element.itemsize
+        match call.collective:
+            case Collective.ALLTOALL | Collective.SENDRECV:
+                out, back = counts[self.rank] * size, counts[:, self.rank] * size
+                return comm.Ialltoallv(_spread(source, out, kind), _spread(target, back, kind))
+            case Collective.ALLGATHER:
+                return comm.Iallgatherv([source, kind], _spread(target, counts * size, kind))
+            case _:
+                if self.rank == call.root:
+                    target[:] = source
+                return comm.Ibcast([target, kind], call.root)
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending."""
+
+    def is_valid(self) -> bool:
+        """See :meth:`Communicator.is_valid`."""
+        return self._open and not self._failed
+
+    def abort(self, reason: str = "") -> None:
+        """See :meth:`Communicator.abort`."""
+        if self.is_valid():
+            self._give_up(RemoteError(f"rank {self.rank} gave up: {reason or 'aborted'}", rank=self.rank))
+
+    def close(self) -> None:
+        """See :meth:`Communicator.close`."""
+        self._open = False  # MPI's own Free waits for the peers; the end of MPI frees what is left
+
+    # ------------------------------------------------------------ waiting
+
+    def _exchange_host(self, data: bytes, tag: int) -> list[bytes]:
+        mine = np.frombuffer(data, dtype=np.uint8)
+        parts = [np.empty_like(mine) for _ in range(self.size)]
+        parts[self.rank][:] = mine
+        peers = [peer for peer in range(self.size) if peer != self.rank]
+        byte = self._mpi.BYTE
+        requests = [self._comm.Irecv([parts[peer], byte], peer, tag) for peer in peers]
+        requests += [self._comm.Isend([mine, byte], peer, tag) for peer in peers]
+        self._finish(requests, peers * 2, None)
+        return [part.tobytes() for part in parts]
+
+    def _finish(self, requests: list[Any], peers: list[int], round: int | None) -> None:
+        """Poll until all requests are done; at the deadline, name a peer that is not."""
+        began, turn = time.monotonic(), 0
+        self._unfinished = requests  # after a failure, their memory must outlive a message that still arrives
+        try:
+            while not self._mpi.Request.Testall(requests):
+                turn += 1
+                if turn % 64 == 0:
+                    self._hear_abort()
+                    if time.monotonic() - began > self.deadline:
+                        late = sorted({p for p, r in zip(peers, requests, strict=True) if not r.Test()})
+                        if late:
+                            failure = silent(late[0], round, self.deadline)
+                            self._give_up(failure)
+                            raise failure
+                time.sleep(0 if turn < 2000 else 0.0005)  # give way to the ranks that share this core
+        except self._mpi.Exception as error:
+            failure = RemoteError(f"MPI failed in round {round}: {error}", round=round)
+            self._give_up(failure)
+            raise failure from error
+
+    def _hear_abort(self) -> None:
+        status = self._mpi.Status()
+        if self._comm.Iprobe(self._mpi.ANY_SOURCE, _ABORT, status):
+            note = np.empty(2, dtype=np.int64)
+            self._comm.Recv([note, self._mpi.BYTE], status.Get_source(), _ABORT)
+            rank, round = (None if value < 0 else int(value) for value in note)
+            teller = status.Get_source()
+            message = (
+                f"rank {teller} gave up"
+                if rank == teller
+                else f"rank {rank} did not answer {'at the start' if round is None else f'in round {round}'}, "
+                f"says rank {teller}; close this group and attach again"
+            )
+            self._failed = _state["broken"] = True
+            raise RemoteError(message, rank=rank, round=round)
+
+    def _give_up(self, error: RemoteError) -> None:
+        """Stop using the communicator and tell the peers why."""
+        self._failed = _state["broken"] = True
+        note = np.array([-1 if value is None else value for value in (error.rank, error.round)], dtype=np.int64)
+        for peer in range(self.size):
+            if peer not in (self.rank, error.rank):
+                self._unfinished.append(self._comm.Isend([note, self._mpi.BYTE], peer, _ABORT))
+        self._mpi.Request.Testall(self._unfinished)  # one push for the notes
+
+    def _check(self) -> None:
+        if not self._open:
+            raise InvalidUsage("the communicator is closed")
+        if self._failed:
+            raise InvalidUsage("the communicator was aborted after an earlier RemoteError; attach again")
+        self._hear_abort()
+
+
+def start(deadline: float) -> Any:
+    """The mpi4py module, with MPI started.
+
+    ``MPI_Init`` waits for every rank, and mpi4py keeps Python's lock meanwhile; so it is called through ctypes, in a
+    thread of its own that can be left behind.
+
+    Raises:
+        RemoteError: not every rank started before the deadline.
+    """
+    if "mpi4py.MPI" not in sys.modules:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    if MPI.Is_finalized():
+        raise InvalidUsage("MPI was already shut down in this process; start a new process to attach again")
+    if not MPI.Is_initialized():
+        library, provided = ctypes.CDLL(_library()), ctypes.c_int()
+        arguments = (None, None, ctypes.c_int(MPI.THREAD_MULTIPLE), ctypes.byref(provided))
+        thread = threading.Thread(target=library.MPI_Init_thread, args=arguments, daemon=True)
+        thread.start()
+        thread.join(deadline)
+        if thread.is_alive():
+            raise RemoteError(f"not every rank started MPI within {deadline:g} s; one died or was never launched")
+        atexit.register(_finalize, MPI, deadline)
+    return MPI
+
+
+def _library() -> str:
+    """The MPI library that mpi4py has loaded."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    found = {line.split()[-1] for line in maps if re.search(r"/libmpi\.so|/libmpi_abi\.so", line)}
+    if not found:
+        raise InvalidUsage("mpi4py is there, but no MPI library; pip install 'synth[mpi]' brings one")
+    return min(found)
+
+
+def _finalize(mpi: Any, deadline: float) -> None:
+    """End MPI when the process ends, unless a peer is lost: then it would wait for ever."""
+    if not _state["broken"] and mpi.Is_initialized() and not mpi.Is_finalized():
+        thread = threading.Thread(target=ctypes.CDLL(_library()).MPI_Finalize, daemon=True)
+        thread.start()
+        thread.join(deadline)
+
+
+def _datatype(mpi: Any, element: Element, collective: Collective) -> Any:
+    """MPI's type for the elements of a collective, or None where it has none; what only moves is bytes."""
+    if not collective.reduces:
+        return mpi.BYTE
+    names = {"float32": "FLOAT", "float64": "DOUBLE"}
+    return getattr(mpi, names.get(element.name, element.name.upper() + "_T"), None)
+
+
+def _spread(data: Any, counts: np.ndarray, kind: Any) -> list[Any]:
+    return [data, (counts.tolist(), starts(counts)[:-1].tolist()), kind]
