@@ -16,10 +16,10 @@ from solver.schedule.draft import Draft, Strategy, Task
 from synth.collective import Demand
 from synth.errors import SolveError
 from synth.plan import Plan, Predicted
-from synth.simulate import Cost, simulate
+from synth.simulator import Cost, simulate
 from synth.topology import Routes, Topology
 from synth.units import format_seconds
-from synth.verify import verify
+from synth.verifier import verify
 
 STRATEGIES: tuple[Strategy, ...] = (direct.STRATEGY, routed.STRATEGY)
 """In the order they are tried; the first of equally good plans wins."""

@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from synth.api import attach, load, solve
     from synth.collective import Collective, Demand
     from synth.plan import Plan
-    from synth.simulate import Simulation, simulate
+    from synth.simulator import Simulation, simulate
     from synth.topology import Topology, catalog
-    from synth.verify import Violation, verify
+    from synth.verifier import Violation, verify
 
 _HOME = {
     "Collective": "synth.collective",
     "Demand": "synth.collective",
     "Plan": "synth.plan",
-    "Simulation": "synth.simulate",
+    "Simulation": "synth.simulator",
     "Topology": "synth.topology",
-    "Violation": "synth.verify",
+    "Violation": "synth.verifier",
     "attach": "synth.api",
     "catalog": "synth.topology",
     "load": "synth.api",
-    "simulate": "synth.simulate",
+    "simulate": "synth.simulator",
     "solve": "synth.api",
-    "verify": "synth.verify",
+    "verify": "synth.verifier",
 }
 
 __all__ = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -20,10 +21,10 @@ from synth.errors import InvalidPlan, SynthError
 from synth.plan import Plan, slice_plan
 from synth.plan.rehome import rehome
 from synth.plan.sizes import demand_of
-from synth.simulate import simulate
+from synth.simulator import simulate
 from synth.topology import Topology
 from synth.topology.fingerprint import canonical_order
-from synth.verify import verify
+from synth.verifier import verify
 
 Report = Callable[[Json], None]
 """Takes the progress so far: {incumbent_seconds?, bound_seconds?, gap?}."""
@@ -57,7 +58,7 @@ def solve(task: Json, report: Report) -> Json:
             progress=lambda progress: report(_progress(progress)),
         )
         found = solved.plan
-        violations = verify(found, machine, bytes=request.bytes)
+        violations = verify(found, machine, bytes=_unsaid(found, request.bytes))
         if violations:
             raise InvalidPlan(
                 f"solver: made a plan that breaks {len(violations)} rules, first: {violations[0].message}",
@@ -80,7 +81,7 @@ def _renamed(equal: Json, machine: Topology, request: SolveRequest) -> Plan | No
     other = _topology(equal["topology"])
     made = plan.from_document(json.loads(equal["plan"]))
     ours = rehome(made, other, machine)
-    if ours.ranks != request.ranks or verify(ours, machine, bytes=request.bytes):
+    if ours.ranks != request.ranks or verify(ours, machine, bytes=_unsaid(ours, request.bytes)):
         return None
     demand = request.to_demand()
     as_good = simulate(ours, machine, demand).seconds <= simulate(made, other, demand).seconds * (1 + 1e-9)
@@ -88,12 +89,14 @@ def _renamed(equal: Json, machine: Topology, request: SolveRequest) -> Plan | No
 
 
 def _progress(progress: object) -> Json:
-    """The solver's progress as the numbers that a job shows."""
-    values = {
-        name: progress.get(name) if isinstance(progress, dict) else getattr(progress, name, None)
-        for name in ("incumbent_seconds", "bound_seconds", "gap", "message")
-    }
-    return {name: value for name, value in values.items() if value is not None}
+    """The solver's progress as what a job shows."""
+    shown: dict[str, Json] = {}
+    for name in ("incumbent_seconds", "bound_seconds", "gap"):
+        value = progress.get(name) if isinstance(progress, dict) else getattr(progress, name, None)
+        if value is not None and math.isfinite(value):
+            shown[name] = float(value)
+    message = getattr(progress, "message", None)
+    return shown if message is None else shown | {"message": str(message)[:200]}
 
 
 def read_topology(task: Json, _report: Report) -> Json:
@@ -128,15 +131,16 @@ def freeze(task: Json, _report: Report) -> Json:
 
 def check(task: Json, _report: Report) -> Json:
     """Verify a plan: {plan, topology? (text), bytes?} -> {valid, violations, bound_checked, digest}."""
-    from synth.verify.rules import bound_checkable
+    from synth.verifier.rules import bound_checkable
 
     read = plan.from_document(task["plan"], subject="body")
     machine = None if task["topology"] is None else _topology(task["topology"])
-    violations = verify(read, machine, bytes=task.get("bytes"))
+    size = _unsaid(read, task.get("bytes"))
+    violations = verify(read, machine, bytes=size)
     return {
         "valid": not violations,
         "violations": [violation.to_document() for violation in violations],
-        "bound_checked": machine is not None and bound_checkable(read, task.get("bytes")),
+        "bound_checked": machine is not None and bound_checkable(read, size),
         "digest": read.digest,
     }
 
@@ -145,7 +149,7 @@ def price(task: Json, _report: Report) -> Json:
     """Price a plan: {plan, topology (text), bytes?, cost, launch_ns} -> the simulate answer of the command line."""
     read = plan.from_document(task["plan"], subject="body")
     machine = _topology(task["topology"])
-    violations = verify(read, machine, bytes=task["bytes"])
+    violations = verify(read, machine, bytes=_unsaid(read, task["bytes"]))
     if violations:
         raise InvalidPlan(
             f"plan: breaks {len(violations)} rules, first: {violations[0].message}; only valid plans have a price",
@@ -174,6 +178,11 @@ def cut(task: Json, _report: Report) -> Json:
         document = slice_plan(whole, rank)
         slices.append([document["digest"], documents.canonical(document)])
     return slices
+
+
+def _unsaid(read: Plan, size: int | None) -> int | None:
+    """The size a stated bound is for, where the plan itself does not say."""
+    return None if read.predicted is not None or read.demand is not None else size
 
 
 def _topology(text: str) -> Topology:

@@ -13,7 +13,7 @@ from solver.bound.problem import Problem
 from synth.collective import Demand
 from synth.plan import Certificate
 from synth.topology import Routes, Topology
-from synth.verify.certificate import latency_bound_ns, proven_bound_ns
+from synth.verifier.certificate import latency_bound_ns, proven_bound_ns
 
 SAFETY = 1e-9
 """How far the stated bound stays below what the lengths prove, so that rounding never turns it into a lie."""

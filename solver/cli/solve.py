@@ -10,7 +10,7 @@ from synth import plan as plans
 from synth.cli.answer import Answer
 from synth.cli.inputs import progress
 from synth.errors import InputError
-from synth.simulate import Cost
+from synth.simulator import Cost
 from synth.units import format_bytes, format_rate, format_seconds
 
 

@@ -17,7 +17,7 @@ from solver.placement.traffic import Traffic, cross_node_share, traffic_matrix
 from synth.collective import Collective, Demand
 from synth.errors import InputError
 from synth.formats import expert_maps
-from synth.simulate import simulate
+from synth.simulator import simulate
 from synth.topology import Routes, Topology
 
 

@@ -12,7 +12,7 @@ from solver.backend import Cancel
 from solver.bound import Fractional, Problem
 from synth.collective import Collective
 from synth.plan import Chunks, Plan, Transfers
-from synth.simulate import Cost, simulate
+from synth.simulator import Cost, simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

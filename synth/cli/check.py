@@ -10,7 +10,7 @@ from synth.cli.inputs import read_topology
 from synth.plan import Plan
 from synth.topology import Topology, catalog
 from synth.units import parse_size
-from synth.verify import bound_checkable, verify
+from synth.verifier import bound_checkable, verify
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

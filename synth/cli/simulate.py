@@ -14,11 +14,11 @@ from synth.cli.inputs import read_topology
 from synth.collective import matrix_from_document
 from synth.errors import InvalidPlan
 from synth.plan.sizes import demand_of
-from synth.simulate import Cost, Simulation, simulate
-from synth.simulate.trace import chrome_trace
+from synth.simulator import Cost, Simulation, simulate
+from synth.simulator.trace import chrome_trace
 from synth.topology import Routes, Topology
 from synth.units import format_bytes, format_rate, format_seconds, parse_size
-from synth.verify import proven_bound_ns, verify
+from synth.verifier import proven_bound_ns, verify
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ def find_plan(request: PlanRequest, environment: Environment) -> Found:
     """Find the plan for a request: a plan file, else the server, else the cache, else none. Never raises SynthError.
 
     The plan fits the request (collective, topology, ranks, size) and its digest is right; whether it is valid is for
-    the caller to check with :func:`synth.verify.verify`, as with any plan.
+    the caller to check with :func:`synth.verifier.verify`, as with any plan.
     """
     remark = ""
     for path in environment.plan_files:

@@ -260,5 +260,5 @@ def _out_trees(weights: np.ndarray, roots: np.ndarray, members: int) -> np.ndarr
         return min_arborescences(weights, roots)[0]
     distance = shortest_paths(weights)[roots, :members].max(axis=1)
     inward = (weights + np.where(np.eye(len(weights), dtype=bool), np.inf, 0.0))[:, :members].min(axis=0)
-    entered = inward.sum() - np.where(roots < members, inward[np.minimum(roots, members - 1)], 0.0)
+    entered = np.array([np.delete(inward, root).sum() if root < members else inward.sum() for root in roots.tolist()])
     return np.asarray(np.maximum(distance, entered))

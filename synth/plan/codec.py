@@ -68,7 +68,7 @@ def certificate_to_document(certificate: Certificate) -> dict[str, Json]:
 
 
 def from_document(document: Json, *, subject: str = "plan") -> Plan:
-    """Read a plan document; its rules are checked by :mod:`synth.verify`, not here.
+    """Read a plan document; its rules are checked by :mod:`synth.verifier`, not here.
 
     Raises:
         DocumentError: it breaks the format; the message holds the pointer.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from synth.collective import Demand
 from synth.plan import Plan, from_document, to_document
 from synth.plan.sizes import chunk_bytes
-from synth.simulate import simulate
+from synth.simulator import simulate
 from synth.topology import Routes, Topology
-from synth.verify import proven_bound_ns, verify
+from synth.verifier import proven_bound_ns, verify
 
 ROUNDING = 1e-9
 

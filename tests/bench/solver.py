@@ -19,10 +19,10 @@ from typing import Any
 from solver import portfolio
 from synth import documents
 from synth.collective import Collective, Demand
-from synth.simulate import Cost
+from synth.simulator import Cost
 from synth.topology import Topology, catalog
 from synth.units import format_bytes, format_seconds, parse_size
-from synth.verify import verify
+from synth.verifier import verify
 
 BASELINES = ("direct", "ring", "halving-doubling", "two-level", "binomial-tree")
 OPTIMA = Path(__file__).resolve().parents[3] / "shared" / "reference" / "optima.tsv"

@@ -7,7 +7,7 @@ from synth import plan as plans
 from synth.cli.main import main
 from synth.testing.expert_loads import expert_loads
 from synth.topology import catalog
-from synth.verify import verify
+from synth.verifier import verify
 
 
 @pytest.fixture

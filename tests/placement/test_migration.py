@@ -8,10 +8,10 @@ from solver.placement.place import place
 from solver.placement.problem import Placement, Shape
 from solver.placement.relabel import moves
 from synth.collective import Collective, Demand
-from synth.simulate import simulate
+from synth.simulator import simulate
 from synth.testing.expert_loads import expert_loads
 from synth.topology import Routes, catalog
-from synth.verify import verify
+from synth.verifier import verify
 
 
 def two_placements(shape: Shape, layers: int = 3) -> tuple[Placement, Placement]:

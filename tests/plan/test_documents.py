@@ -9,7 +9,7 @@ from synth.collective import Collective
 from synth.errors import DemandError, DocumentError, InputError, TopologyError
 from synth.plan.rehome import rehome
 from synth.topology import catalog
-from synth.verify import verify
+from synth.verifier import verify
 from tests.plans import chain, direct_alltoall
 from tests.topology.test_fingerprint import relabel
 

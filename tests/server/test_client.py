@@ -17,7 +17,7 @@ from synth.client import Cache, Client, Environment, PlanRequest, find_plan
 from synth.errors import InputError, NotFoundError
 from synth.plan import load_slice
 from synth.topology import Topology
-from synth.verify import verify
+from synth.verifier import verify
 from tests.server.conftest import Server
 
 

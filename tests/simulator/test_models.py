@@ -6,8 +6,8 @@ import pytest
 from synth.collective import Collective, Demand
 from synth.errors import DemandError, InvalidPlan
 from synth.plan import Transfers
-from synth.simulate import simulate
-from synth.simulate.trace import chrome_trace
+from synth.simulator import simulate
+from synth.simulator.trace import chrome_trace
 from synth.topology import catalog
 from tests import plans
 

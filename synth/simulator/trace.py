@@ -5,8 +5,8 @@ from __future__ import annotations
 from synth.collective import Demand
 from synth.documents import Json
 from synth.plan import Plan
-from synth.simulate import timeline
-from synth.simulate.model import Loads
+from synth.simulator import timeline
+from synth.simulator.model import Loads
 from synth.topology import Topology
 
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from synth.simulate import simulate
+from synth.simulator import simulate
 from synth.topology import Routes
-from synth.verify import proven_bound_ns, verify
-from tests.verify import vectors
+from synth.verifier import proven_bound_ns, verify
+from tests.verifier import vectors
 
 
 def test_verdicts_and_prices_equal_the_independent_ones(shared: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from synth.collective import EVERY
 from synth.plan import Plan
-from synth.verify.violation import Violation
+from synth.verifier.violation import Violation
 
 
 def check_movement(plan: Plan) -> Iterator[Violation]:

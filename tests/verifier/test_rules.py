@@ -6,7 +6,7 @@ import pytest
 from synth.collective import Collective
 from synth.plan import Certificate, Chunks, Plan, Symmetry, Transfers
 from synth.topology import Topology, catalog
-from synth.verify import verify
+from synth.verifier import verify
 from tests import plans
 
 MACHINE = catalog.build("hgx-h100x1")

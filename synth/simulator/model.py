@@ -101,7 +101,7 @@ def simulate(
     """Price a plan for a demand.
 
     Args:
-        plan: valid on this topology (see :func:`synth.verify.verify`).
+        plan: valid on this topology (see :func:`synth.verifier.verify`).
         topology: where it runs.
         demand: what it moves.
         launch_ns: cost of starting one round; only the rounds model knows it.
@@ -112,7 +112,7 @@ def simulate(
         InvalidPlan: a transfer has no route.
         DemandError: the demand is not one this plan serves.
     """
-    from synth.simulate import rounds, timeline
+    from synth.simulator import rounds, timeline
 
     loads = Loads.of(plan, topology, demand, routes)
     if Cost(cost) is Cost.TIMELINE:

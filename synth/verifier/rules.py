@@ -11,9 +11,9 @@ from synth.errors import DemandError, PlanError, TopologyError
 from synth.plan import Plan, expand
 from synth.plan.sizes import demand_of
 from synth.topology import Routes, Topology
-from synth.verify.certificate import proven_bound_ns
-from synth.verify.holdings import check_movement, check_reduction
-from synth.verify.violation import Violation
+from synth.verifier.certificate import proven_bound_ns
+from synth.verifier.holdings import check_movement, check_reduction
+from synth.verifier.violation import Violation
 
 TOLERANCE = 1e-6
 """How much a stated bound may exceed what its lengths prove, for rounding in other implementations."""

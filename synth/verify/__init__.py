@@ -1,7 +1,0 @@
-"""Whether a plan is right, and whether its stated bound is proven."""
-
-from synth.verify.certificate import latency_bound_ns, proven_bound_ns
-from synth.verify.rules import bound_checkable, verify
-from synth.verify.violation import Violation
-
-__all__ = ["Violation", "bound_checkable", "latency_bound_ns", "proven_bound_ns", "verify"]
