@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from probe import infer, rates, wiring
-from probe.facts import SWITCHED, Bundle, Facts, Gpu, PcieLink
+from probe.facts import SWITCHED, Bundle, Facts, PcieLink
 from probe.findings import finding
 from probe.rates import Rate
 from synth.errors import CaptureError
@@ -158,8 +158,10 @@ class _Builder:
         if bundle.lane_bytes_per_s:
             rate = Rate(bundle.lane_bytes_per_s, f"{bundle.lanes} lanes read", Confidence.READ)
         else:
-            gpu: Gpu = self.gpus[bundle.gpu]
-            rate = rates.lane_rate(gpu, lanes, max(other.lanes for other in mine))
+            ports = self.facts.ports.get(bundle.gpu)
+            rate = rates.lane_rate(self.gpus[bundle.gpu], lanes, max(other.lanes for other in mine))
+            if ports is not None and ports.raw_bytes_per_s:
+                rate = rates.nominal_lane(ports.raw_bytes_per_s)
         doubtful = (bundle.gpu, bundle.peer) in self.facts.doubtful or (bundle.peer, bundle.gpu) in self.facts.doubtful
         confidence = Confidence.ASSUMED if doubtful else rate.confidence
         return Rate(rate.bytes_per_s * bundle.lanes, f"NV{bundle.lanes}, {rate.source}", confidence)

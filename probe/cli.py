@@ -10,7 +10,7 @@ from pathlib import Path
 from probe import build, live
 from probe.facts import Facts
 from probe.merge import merge
-from probe.sources import nccl_xml, nvidia_smi
+from probe.sources import nccl_xml, nvidia_smi, sniff
 from synth import documents, topology
 from synth.cli.answer import Answer
 from synth.errors import CaptureError
@@ -19,6 +19,9 @@ from synth.topology import Severity, Topology
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
+    parser.add_argument(
+        "captures", nargs="*", metavar="CAPTURE", help="captures of this one machine, of any kind ('-' reads stdin)"
+    )
     parser.add_argument(
         "--smi", action="append", default=[], metavar="FILE", help="output of nvidia-smi topo -m ('-' reads stdin)"
     )
@@ -32,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Read the sources given, or this machine, and answer with its topology."""
-    captures = bool(args.smi or args.nccl_xml)
+    captures = bool(args.captures or args.smi or args.nccl_xml)
     facts = merge(_captures(args)) if captures else live.read()
     if args.gpu:
         facts = replace(facts, gpus=tuple(replace(gpu, model=gpu.model or args.gpu) for gpu in facts.gpus))
@@ -46,12 +49,13 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def _name(args: argparse.Namespace, node: str) -> str:
-    files = [name for name in (*args.nccl_xml, *args.smi) if name != "-"]
+    files = [name for name in (*args.captures, *args.nccl_xml, *args.smi) if name != "-"]
     return Path(files[0]).stem if files else node
 
 
 def _captures(args: argparse.Namespace) -> list[Facts]:
-    read = [nccl_xml.read(_bytes(name), subject=name) for name in args.nccl_xml]
+    read = [sniff.read(_bytes(name), subject=name) for name in args.captures]
+    read += [nccl_xml.read(_bytes(name), subject=name) for name in args.nccl_xml]
     return read + [nvidia_smi.read(_bytes(name).decode("utf-8", "replace"), subject=name) for name in args.smi]
 
 

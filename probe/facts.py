@@ -108,6 +108,7 @@ class Nic:
         state: ``active``, ``down``, ... or None.
         pcie: its PCIe link.
         rdma: False for a device that only carries sockets.
+        subnet: address range of its rail, where it is told; rails of different subnets may not be routed.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Nic:
     state: str | None = None
     pcie: PcieLink = PcieLink()
     rdma: bool = True
+    subnet: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

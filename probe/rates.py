@@ -70,7 +70,8 @@ _MODELS: tuple[tuple[str, Model], ...] = (
     (r"A800", Model("A800", 8, 25 * GB, 16.0, True)),
     (r"A30\b", Model("A30", 4, 25 * GB, 16.0)),
     (r"A40\b|RTX A[56]\d00|RTX 3090|A5500", Model("GA102", 4, 14.0625 * GB, 16.0)),
-    (r"H100 PCIe|H100 NVL|H200 NVL", Model("H100 PCIe", 18, 25 * GB, 32.0)),
+    (r"H100 PCIe|H100 NVL", Model("H100 PCIe", 12, 25 * GB, 32.0)),
+    (r"H200 NVL", Model("H200 NVL", 18, 25 * GB, 32.0)),
     (r"H100|H200|H20\b|GH200", Model("H100", 18, 25 * GB, 32.0, True)),
     (r"H800", Model("H800", 8, 25 * GB, 32.0, True)),
     (r"G?B[123]00\b", Model("B200", 18, 50 * GB, 32.0, True)),
@@ -135,6 +136,15 @@ def lane_rate(gpu: Gpu, lanes: int, widest: int) -> Rate:
     if lanes <= 12:
         return Rate(25 * GB, "NVLink 2 to 4, which have one rate", Confidence.INFERRED)
     return Rate(25 * GB, "NVLink 4, the slowest generation with so many lanes", Confidence.ASSUMED)
+
+
+def nominal_lane(raw_bytes_per_s: float) -> Rate:
+    """Data rate of an NVLink whose signalling rate was read: 53.125 GB/s carry 50, 26.562 and 25.781 carry 25."""
+    nominal = max((rate for rate in _LANES if rate <= raw_bytes_per_s * 1.03), default=raw_bytes_per_s)
+    return Rate(nominal, f"{raw_bytes_per_s / GB:g} GB/s read per NVLink", Confidence.READ)
+
+
+_LANES = (14.0625 * GB, 20 * GB, 25 * GB, 50 * GB, 100 * GB)
 
 
 def pcie_rate(link: PcieLink, gpus: tuple[Gpu, ...] = (), lanes: int = 0) -> Rate:

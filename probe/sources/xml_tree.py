@@ -1,4 +1,4 @@
-"""A small XML tree that keeps line numbers and refuses what no topology file needs (entities, huge nesting)."""
+"""A small XML tree that keeps line numbers and refuses what no topology file needs (entities, bottomless nesting)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ MAX_ELEMENTS = 200_000
 
 @dataclass(slots=True)
 class Element:
-    """One element: tag, attributes, children, and the line it starts on."""
+    """One element: tag, attributes, children, its own text, and the line it starts on."""
 
     tag: str
     attributes: dict[str, str]
     line: int
     children: list[Element] = field(default_factory=list)
+    text: str = ""
 
 
 def parse(text: str | bytes, subject: str) -> Element:
@@ -45,12 +46,18 @@ def parse(text: str | bytes, subject: str) -> Element:
         (stack[-1].children if stack else roots).append(element)
         stack.append(element)
 
+    def characters(data: str) -> None:
+        if stack and len(stack[-1].text) < MAX_BYTES:
+            stack[-1].text += data
+
     def refuse(*_: object) -> None:
-        raise CaptureError(f"{subject}: declares a document type; topology files have none", subject=subject)
+        raise CaptureError(f"{subject}: declares XML entities; topology files have none", subject=subject)
 
     parser.StartElementHandler = start
+    parser.CharacterDataHandler = characters
+    parser.buffer_text = True
     parser.EndElementHandler = lambda _tag: stack.pop()
-    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
     try:
         parser.Parse(data.lstrip(), True)
     except xml.parsers.expat.ExpatError as error:
