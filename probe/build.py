@@ -123,10 +123,14 @@ class _Builder:
                     link_class=kind,
                     bytes_per_s=rate.bytes_per_s,
                     latency_ns=latency_ns,
-                    source=f"{self.facts.source}; {rate.source}",
+                    source=f"{self._origin(kind)}; {rate.source}",
                     confidence=rate.confidence,
                 )
             )
+
+    def _origin(self, kind: LinkClass) -> str:
+        fact = "nvlink" if kind in (LinkClass.NVLINK, LinkClass.C2C) else "tree"
+        return self.facts.origin.get(fact, self.facts.source)
 
     def _nvlinks(self) -> None:
         unsure: list[str] = []
@@ -140,7 +144,8 @@ class _Builder:
             elif bundle.peer in self.gpus:
                 self._link(bundle.gpu, bundle.peer, kind, rate, rates.NVLINK_LATENCY_NS, both=False)
             else:  # to a socket (Power9, Grace): the source lists the GPU's end only
-                self._link(bundle.gpu, bundle.peer, kind, rate, rates.NVLINK_LATENCY_NS)
+                socket = bundle.peer if bundle.peer in self.ids else self._home(bundle.gpu)
+                self._link(bundle.gpu, socket, kind, rate, rates.NVLINK_LATENCY_NS)
         if unsure:
             rate = self._bundle_rate(next(bundle for bundle in self.bundles if bundle.gpu == unsure[0]))
             self.findings.append(

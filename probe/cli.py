@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from probe import build, live
+from probe.exports import nccl_xml as nccl_xml_file
 from probe.facts import Facts
 from probe.merge import merge
 from probe.sources import nccl_xml, nvidia_smi, sniff
@@ -30,6 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpu", metavar="MODEL", help="the GPUs' product name, where a capture does not say it")
     parser.add_argument("--node", metavar="NAME", help="name of the node in device ids (default: n0, live: host name)")
+    parser.add_argument(
+        "--to",
+        choices=("topology", "nccl-xml"),
+        default="topology",
+        help="what to write: a topology or NCCL's XML",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the topology")
 
 
@@ -43,6 +50,11 @@ def run(args: argparse.Namespace) -> Answer:
     if not node or "/" in node:
         raise CaptureError(f"--node: {node!r} cannot name a node; use a word without '/'", subject="--node")
     machine = build.topology(facts, name=_name(args, node), node=node)
+    if args.to == "nccl-xml":
+        text = nccl_xml_file.write(facts)
+        if args.output:
+            documents.write(args.output, text)
+        return Answer({"xml": text}, f"written to {args.output}" if args.output else text.rstrip())
     if args.output:
         topology.save(machine, args.output)
     return Answer(topology.to_document(machine), _text(machine, args.output))

@@ -142,6 +142,7 @@ class Socket:
         cpus: CPU list or mask.
         vendor: ``GenuineIntel``, ``AuthenticAMD``, ``arm64``, ``ppc64`` or None.
         model: the CPU's model number.
+        family: the CPU's family number.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Socket:
     cpus: str | None = None
     vendor: str | None = None
     model: int | None = None
+    family: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,271 @@
 """Several sources about one machine become one: the more direct source wins, and disagreements become findings.
 
-Directness, first wins: NVML, sysfs, NCCL's XML, nvidia-smi's text. Devices are the same when their bus id or UUID is;
-only a text without either is matched by its GPUs' order, and only when the counts agree.
+The rule, first wins: NVML, sysfs, NCCL's XML, lstopo, nvidia-smi's text, anything else. It holds per fact: a source
+that does not know a fact leaves it to the next. Devices are the same when bus id or UUID are; a source without either is
+matched by order, and only when it shows as many devices. Several reports of one machine (one per container, each with
+its own GPUs) add up; reports of different hosts are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from probe.facts import Facts
+from probe.facts import Bundle, Facts, Gpu, Nic
+from probe.findings import finding
+from probe.rates import model_of
+from probe.wiring import with_bundles
 from synth.errors import CaptureError
+from synth.topology import Finding
+
+DIRECTNESS = ("NVML", "sysfs", "NCCL topology XML", "lstopo XML", "nvidia-smi topo -m", "nvidia-smi nvlink")
 
 
 def merge(reports: Sequence[Facts]) -> Facts:
     """Join what several sources say about one machine.
 
     Raises:
-        CaptureError: there is nothing to merge, or the sources are about different machines.
+        CaptureError: there is nothing to merge, the sources are about different machines, or one cannot be matched.
     """
     if not reports:
         raise CaptureError("merge: needs at least one source", subject="merge")
-    if len(reports) > 1:
-        raise CaptureError("merge: several sources at once are not supported", subject="merge")
-    return reports[0]
+    if len(reports) == 1:
+        return reports[0]
+    hosts = list(dict.fromkeys(report.host for report in reports if report.host))
+    if len(hosts) > 1:
+        raise CaptureError(
+            f"merge: the sources are of {len(hosts)} machines ({hosts[0]}, {hosts[1]}); "
+            "probe each machine by itself, then join them with synth topo merge",
+            subject="merge",
+        )
+    ordered = sorted(reports, key=_directness)
+    return _Merger(ordered, hosts[0] if hosts else None).facts()
+
+
+def _directness(report: Facts) -> int:
+    return DIRECTNESS.index(report.source) if report.source in DIRECTNESS else len(DIRECTNESS)
+
+
+class _Merger:
+    """Goes through the reports from the most direct on; ``names`` maps each report's names to the merged ones."""
+
+    def __init__(self, reports: Sequence[Facts], host: str | None) -> None:
+        self.host = host
+        self.gpus: list[Gpu] = []
+        self.nics: list[Nic] = []
+        self.origin: dict[str, str] = {}
+        self.findings: list[Finding] = []
+        self.reports = []
+        for report in reports:
+            names = self._match_gpus(report) | self._match_nics(report)
+            self.reports.append(_renamed(report, names))
+
+    def _disagree(self, what: str, subject: str, one: tuple[str, object], other: tuple[str, object]) -> None:
+        text = f"{what}: {one[0]} says {one[1]}, {other[0]} says {other[1]}; {one[0]} is the more direct"
+        self.findings.append(finding("sources-disagree", subject.partition("-")[0], text))
+
+    def _match_gpus(self, report: Facts) -> dict[str, str]:
+        names: dict[str, str] = {}
+        known = [gpu for gpu in report.gpus if gpu.pci or gpu.uuid]
+        if self.gpus and report.gpus and not known and len(report.gpus) != len(self.gpus):
+            raise CaptureError(
+                f"{report.source}: shows {len(report.gpus)} GPUs without bus ids, the other sources {len(self.gpus)}; "
+                "they cannot be told to be the same",
+                subject=report.source,
+            )
+        by_order = bool(self.gpus) and not all(
+            (gpu.pci and any(g.pci for g in self.gpus)) or (gpu.uuid and any(g.uuid for g in self.gpus))
+            for gpu in report.gpus
+        )
+        for position, gpu in enumerate(report.gpus):
+            index = self._same_gpu(gpu)
+            if index is None and by_order and position < len(self.gpus):
+                index = position
+            if index is None:
+                names[gpu.name] = f"GPU{len(self.gpus)}"
+                self.gpus.append(replace(gpu, name=names[gpu.name]))
+                continue
+            names[gpu.name] = self.gpus[index].name
+            self.gpus[index] = self._joined_gpu(self.gpus[index], gpu, report.source)
+        return names
+
+    def _same_gpu(self, gpu: Gpu) -> int | None:
+        for index, other in enumerate(self.gpus):
+            if (gpu.uuid and gpu.uuid == other.uuid) or (gpu.pci and gpu.pci == other.pci):
+                return index
+        return None
+
+    def _joined_gpu(self, one: Gpu, other: Gpu, source: str) -> Gpu:
+        """The first report's values, filled up with the second's."""
+        for field in ("pci", "uuid", "numa", "sm", "memory_numa"):
+            mine, theirs = getattr(one, field), getattr(other, field)
+            if mine is not None and theirs is not None and mine != theirs:
+                self._disagree(f"{field} of {one.name}", one.name, ("the first source", mine), (source, theirs))
+            elif mine is None and theirs is not None:
+                self.origin[f"{one.name}.{field}"] = source
+        if one.model and other.model and model_of(one) != model_of(replace(one, model=other.model)):
+            self._disagree(f"model of {one.name}", one.name, ("the first source", one.model), (source, other.model))
+        return replace(
+            one,
+            pci=one.pci or other.pci,
+            uuid=one.uuid or other.uuid,
+            model=one.model or other.model,
+            sm=one.sm if one.sm is not None else other.sm,
+            numa=one.numa if one.numa is not None else other.numa,
+            memory_numa=one.memory_numa if one.memory_numa is not None else other.memory_numa,
+            cpus=one.cpus or other.cpus,
+            pcie=one.pcie if one.pcie.gts else other.pcie,
+            visible=one.visible or other.visible,
+        )
+
+    def _match_nics(self, report: Facts) -> dict[str, str]:
+        names: dict[str, str] = {}
+        anonymous = [nic for nic in report.nics if not nic.device and not nic.pci]
+        by_order = bool(anonymous) and len(report.nics) == len(self.nics)
+        for position, nic in enumerate(report.nics):
+            index = next((i for i, other in enumerate(self.nics) if _same_nic(nic, other)), None)
+            if index is None and by_order:
+                index = position
+            if index is None:
+                names[nic.name] = f"NIC{len(self.nics)}"
+                self.nics.append(replace(nic, name=names[nic.name]))
+                continue
+            one = self.nics[index]
+            names[nic.name] = one.name
+            if one.numa is not None and nic.numa is not None and one.numa != nic.numa:
+                self._disagree(
+                    f"NUMA node of {one.name}", one.name, ("the first source", one.numa), (report.source, nic.numa)
+                )
+            self.nics[index] = replace(
+                one,
+                device=one.device or nic.device,
+                pci=one.pci or nic.pci,
+                numa=one.numa if one.numa is not None else nic.numa,
+                bytes_per_s=one.bytes_per_s or nic.bytes_per_s,
+                most_bytes_per_s=one.most_bytes_per_s or nic.most_bytes_per_s,
+                state=one.state or nic.state,
+                pcie=one.pcie if one.pcie.gts else nic.pcie,
+                subnet=one.subnet or nic.subnet,
+            )
+        return names
+
+    def facts(self) -> Facts:
+        tree = next((report for report in self.reports if report.parents), None)
+        parents, sockets = self._tree(tree)
+        paths = self._first("path", [report.paths for report in self.reports])
+        merged = Facts(
+            source=" + ".join(dict.fromkeys(report.source for report in self.reports)),
+            host=self.host,
+            gpus=tuple(self.gpus),
+            nics=tuple(self.nics),
+            bridges=tree.bridges if tree else (),
+            sockets=sockets,
+            parents=parents,
+            paths=paths,
+            bundles=self._bundles(),
+            ports=self._first("ports", [report.ports for report in self.reports]),
+            peers=self._first("P2P", [report.peers for report in self.reports]),
+            fabric=self._first("fabric", [report.fabric for report in self.reports]),
+            doubtful=frozenset().union(*(report.doubtful for report in self.reports)),
+            hidden=all(report.hidden for report in self.reports),
+            origin=self.origin | ({"tree": tree.source} if tree else {}),
+            findings=tuple(dict.fromkeys(f for report in self.reports for f in report.findings)),
+        )
+        return replace(merged, findings=merged.findings + tuple(dict.fromkeys(self.findings)))
+
+    def _tree(self, tree: Facts | None) -> tuple[dict[str, str], tuple]:
+        """The most direct tree; devices it lacks hang on the socket of their NUMA node."""
+        if tree is None:
+            return {}, ()
+        parents = dict(tree.parents)
+        devices: list[Gpu | Nic] = [*self.gpus, *self.nics]
+        for device in devices:
+            if device.name not in parents:
+                same = [s.name for s in tree.sockets if s.numa is not None and s.numa == device.numa]
+                parents[device.name] = (same or [tree.sockets[0].name])[0]
+        return parents, tree.sockets
+
+    def _first(self, what: str, tables: Sequence[Mapping]) -> dict:
+        """Entry by entry, the most direct source's value; a difference is a finding."""
+        result: dict = {}
+        for report, table in zip(self.reports, tables, strict=True):
+            for key, value in table.items():
+                mine = result.setdefault(key, value)
+                if what == "P2P" and mine != value:
+                    self._disagree(f"P2P {'-'.join(key)}", key[0], ("the first source", mine), (report.source, value))
+                elif what == "path" and _differ(mine, value):
+                    text = ("the first source", mine), (report.source, value)
+                    self._disagree(f"distance {'-'.join(key)}", key[0], *text)
+        return result
+
+    def _bundles(self) -> tuple[Bundle, ...] | None:
+        """NVLink of the most direct source that shows it, GPU by GPU."""
+        seen: dict[str, tuple[str, list[Bundle]]] = {}
+        for report in self.reports:
+            if report.hidden or (report.bundles is None and not report.paths):
+                continue
+            bundles = with_bundles(report).bundles or ()
+            for gpu in report.gpus:
+                mine = [bundle for bundle in bundles if bundle.gpu == gpu.name]
+                if gpu.name not in seen:
+                    seen[gpu.name] = report.source, mine
+                    continue
+                source, first = seen[gpu.name]
+                if _lanes(first) != _lanes(mine):
+                    one = source, f"{_lanes(first)} NVLinks"
+                    self._disagree(f"NVLinks of {gpu.name}", gpu.name, one, (report.source, _lanes(mine)))
+        if not seen:
+            return None
+        self.origin["nvlink"] = " + ".join(dict.fromkeys(source for source, _ in seen.values()))
+        counts = Counter(gpu for gpu, (_, bundles) in seen.items() for _ in bundles)
+        return tuple(bundle for gpu in counts for bundle in seen[gpu][1])
+
+
+def _lanes(bundles: Sequence[Bundle]) -> int:
+    return sum(bundle.lanes for bundle in bundles if not bundle.chip)
+
+
+def _same_nic(one: Nic, other: Nic) -> bool:
+    if one.device and other.device:
+        return one.device == other.device
+    return bool(one.pci) and one.pci == other.pci
+
+
+def _differ(one: object, other: object) -> bool:
+    """Whether two paths say different distances, where both say one."""
+    a, b = getattr(one, "distance", None), getattr(other, "distance", None)
+    return a is not None and b is not None and a != b
+
+
+def _renamed(report: Facts, names: Mapping[str, str]) -> Facts:
+    """The report with its devices called as in the merged machine."""
+
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    def told(noticed: Finding) -> Finding:
+        left, dash, right = noticed.subject.partition("-")
+        known = left in names and (not dash or right in names)
+        return replace(noticed, subject=f"{new(left)}{dash}{new(right)}" if known else noticed.subject)
+
+    order = {name: position for position, name in enumerate(names.values())}
+    pairs = {
+        (new(a), new(b)) if order[new(a)] < order[new(b)] else (new(b), new(a)): path
+        for (a, b), path in report.paths.items()
+    }
+    return replace(
+        report,
+        gpus=tuple(replace(gpu, name=new(gpu.name)) for gpu in report.gpus),
+        nics=tuple(replace(nic, name=new(nic.name)) for nic in report.nics),
+        parents={new(name): parent for name, parent in report.parents.items()},
+        paths=pairs,
+        bundles=None
+        if report.bundles is None
+        else tuple(replace(b, gpu=new(b.gpu), peer=new(b.peer)) for b in report.bundles),
+        ports={new(name): ports for name, ports in report.ports.items()},
+        peers={(new(a), new(b)): status for (a, b), status in report.peers.items()},
+        fabric={new(name): state for name, state in report.fabric.items()},
+        doubtful=frozenset((new(a), new(b)) for a, b in report.doubtful),
+        findings=tuple(told(noticed) for noticed in report.findings),
+    )

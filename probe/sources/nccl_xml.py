@@ -131,6 +131,7 @@ class _Reader:
                 cpus=cpu.attributes.get("affinity"),
                 vendor=vendor if arch in (None, "x86_64") else arch,
                 model=_integer(cpu.attributes.get("modelid")),
+                family=_integer(cpu.attributes.get("familyid")),
             )
         )
         if cpu.attributes.get("host_hash"):

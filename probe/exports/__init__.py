@@ -1,0 +1,1 @@
+"""What the probe writes for other tools: NCCL's topology XML and NCCL's settings."""

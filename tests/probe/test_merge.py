@@ -1,0 +1,76 @@
+from dataclasses import replace
+
+import pytest
+
+from probe import build
+from probe.facts import Facts, Gpu
+from probe.merge import merge
+from probe.sources import nccl_xml, nvidia_smi
+from synth.errors import CaptureError
+from tests.probe.captures import DATA, capture, needs_captures, text
+
+
+def h200() -> tuple[Facts, Facts]:
+    return (
+        nvidia_smi.read((DATA / "h200x2" / "topo-m.txt").read_text(), subject="topo-m"),
+        nccl_xml.read((DATA / "h200x2" / "nccl-topo.xml").read_bytes(), subject="xml"),
+    )
+
+
+@needs_captures
+def test_two_views_of_one_machine_add_up_and_agree():
+    matrix, xml = h200()
+    both = merge([matrix, xml])
+    assert [gpu.pci for gpu in both.gpus] == ["0000:00:06.0", "0000:00:07.0"]
+    assert [gpu.numa for gpu in both.gpus] == [0, 0]
+    assert "sources-disagree" not in {f.code for f in both.findings}
+    assert both.origin["nvlink"] == "NCCL topology XML"
+    assert both.origin["tree"] == "NCCL topology XML"
+    assert both.origin["GPU0.numa"] == "nvidia-smi topo -m"
+
+
+@needs_captures
+def test_the_order_of_sources_does_not_matter():
+    matrix, xml = h200()
+    assert build.topology(merge([matrix, xml])).fingerprint == build.topology(merge([xml, matrix])).fingerprint
+
+
+@needs_captures
+def test_sources_that_disagree_are_a_finding_and_the_more_direct_wins():
+    matrix, xml = h200()
+    fewer = replace(xml, bundles=tuple(replace(bundle, lanes=16) for bundle in xml.bundles or ()))
+    both = merge([matrix, fewer])
+    assert {f.subject for f in both.findings if f.code == "sources-disagree"} == {"GPU0", "GPU1"}
+    assert {bundle.lanes for bundle in both.bundles or ()} == {16}
+
+
+@needs_captures
+def test_one_report_per_container_adds_up_by_uuid():
+    whole = nccl_xml.read(capture("222").read_bytes(), subject="222")
+    parts = []
+    for gpu in whole.gpus:
+        alone = replace(gpu, name="GPU0", uuid=f"GPU-{gpu.name}")
+        parts.append(
+            replace(
+                whole,
+                gpus=(alone,),
+                nics=(),
+                parents={"GPU0": whole.parents[gpu.name]} | {b.name: whole.parents[b.name] for b in whole.bridges},
+                bundles=tuple(replace(b, gpu="GPU0") for b in whole.bundles or () if b.gpu == gpu.name),
+            )
+        )
+    both = merge(parts)
+    assert [gpu.pci for gpu in both.gpus] == [gpu.pci for gpu in whole.gpus]
+    assert sum(bundle.lanes for bundle in both.bundles or ()) == 64
+
+
+def test_reports_of_two_hosts_are_refused():
+    one = Facts(source="NVML", host="a", gpus=(Gpu(name="GPU0", pci="0000:01:00.0"),))
+    with pytest.raises(CaptureError, match="2 machines"):
+        merge([one, replace(one, host="b")])
+
+
+@needs_captures
+def test_a_text_without_bus_ids_must_show_as_many_gpus():
+    with pytest.raises(CaptureError, match="8 GPUs without bus ids"):
+        merge([nvidia_smi.read(text("025")), h200()[1]])
