@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -16,6 +16,7 @@ from typing import Any
 
 import highspy
 import numpy as np
+import pulp  # type: ignore[import-untyped, unused-ignore]
 
 from synth.errors import SolveError
 
@@ -124,6 +125,76 @@ class LinearProgram:
             columns=np.array(solution.col_value),
             duals=np.array(solution.row_dual),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerSolution:
+    """What an integer program ended with.
+
+    Attributes:
+        proven: whether the objective is the optimum; otherwise time ran out.
+        objective: of the best values found; infinite where none were.
+        bound: no values do better than this.
+    """
+
+    proven: bool
+    objective: float
+    bound: float
+
+
+class IntegerProgram:
+    """A minimisation with whole numbers, modelled with PuLP and solved by HiGHS.
+
+    Status and bound are read from HiGHS itself: PuLP 3 calls an incumbent at the time limit "Optimal".
+
+    Args:
+        name: of the model.
+        seed: for HiGHS's own random choices.
+    """
+
+    def __init__(self, name: str, *, seed: int = 0) -> None:
+        self._problem = pulp.LpProblem(name, pulp.LpMinimize)
+        self._mixed = False
+        self._seed = seed
+
+    def whole(self, name: str, least: int = 0, most: int = 1) -> Any:
+        """A variable that takes whole numbers; by default 0 or 1."""
+        self._mixed = True
+        return self._problem.add_variable(name, least, most, pulp.LpInteger)
+
+    def real(self, name: str, least: float = 0.0) -> Any:
+        """A continuous variable."""
+        return self._problem.add_variable(name, least)
+
+    def total(self, terms: Iterable[Any]) -> Any:
+        """The sum of terms such as ``3 * x``, faster than adding one by one."""
+        return pulp.lpSum(terms)
+
+    def require(self, condition: Any) -> None:
+        """Add a condition such as ``x + y <= 1``."""
+        self._problem += condition
+
+    def minimise(self, objective: Any, *, time_limit: float | None = None) -> IntegerSolution:
+        """Solve; the variables' ``value()`` gives the best found.
+
+        Args:
+            objective: a linear expression.
+            time_limit: in seconds.
+
+        Raises:
+            SolveError: the model is infeasible or HiGHS failed.
+        """
+        _swallow_banner()
+        self._problem += objective
+        solver = pulp.HiGHS(msg=False, timeLimit=time_limit, gapRel=0.0, threads=1, random_seed=self._seed)
+        self._problem.solve(solver)
+        model = self._problem.solverModel
+        status, info = model.getModelStatus(), model.getInfo()
+        stopped = status in (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kInterrupt)
+        if status != highspy.HighsModelStatus.kOptimal and not stopped:
+            raise SolveError(f"the integer program ended as {model.modelStatusToString(status)}, not as optimal")
+        value = float(info.objective_function_value) if info.primal_solution_status else float("inf")
+        return IntegerSolution(not stopped, value, float(info.mip_dual_bound) if self._mixed else value)
 
 
 def _quiet_model(seed: int) -> Any:
