@@ -126,7 +126,7 @@ def _translated() -> Iterator[None]:
     except DBAPIError as error:
         cause = _cause(error)
         full = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        if full or getattr(error.orig, "sqlstate", None) == "53100" or "disk I/O error" in cause:
+        if full or getattr(error.orig, "sqlstate", None) == "53100":
             raise StorageFull(
                 f"the database cannot be written ({cause}); nothing was changed, free some space"
             ) from error
