@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def _scattered(name: str) -> InvalidArgument:
 
 
 def _device_bytes(pointer: int, size: int, owner: Any) -> Any:
-    import cupy
+    cupy: Any = import_module("cupy")
 
     memory = cupy.cuda.UnownedMemory(pointer, size, owner, device_id=owner.device.index)
     return cupy.ndarray(size, dtype=np.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from runtime.communicators.base import Communicator
@@ -16,7 +17,7 @@ def execute(
     target: Any,
     element: Element,
     reduction: Reduction = Reduction.SUM,
-) -> None:
+) -> dict[int, float]:
     """Carry out a program.
 
     Args:
@@ -27,14 +28,21 @@ def execute(
         element: type of the elements.
         reduction: how contributions are combined.
 
+    Returns:
+        seconds spent in each round's exchange, by the plan's round number.
+
     Raises:
         RemoteError: a peer died or was silent for too long.
     """
     memory = communicator.memory
     buffers = memory.bind(source, target, program.scratch, element)
     memory.copy(program.local, buffers)
+    seconds = {}
     for round in program.rounds:
         memory.copy(round.pack, buffers)
+        began = time.perf_counter()
         communicator.group(round.sends, round.receives, buffers, round.number)
+        seconds[round.number] = time.perf_counter() - began
         memory.copy(round.unpack, buffers)
         memory.sum(round.sums, buffers, reduction)
+    return seconds

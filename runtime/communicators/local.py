@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.buffers import Buffers, HostMemory
+from runtime.buffers import Buffers, HostMemory, Memory
 from runtime.communicators.base import DEADLINE, Call
 from synth.errors import InvalidUsage, RemoteError
 from synth.plan.program import Message
@@ -39,7 +39,7 @@ class LocalCommunicator:
         self.rank = rank
         self.size = world.size
         self.deadline = world.deadline
-        self.memory = HostMemory()
+        self.memory: Memory = HostMemory()
         self._open = True
 
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
@@ -111,12 +111,13 @@ class LocalCommunicator:
             raise RemoteError(failure.message, rank=failure.rank, round=failure.round)
 
 
-def silent(peer: int, round: int | None, deadline: float) -> RemoteError:
+def silent(peer: int | None, round: int | None, deadline: float) -> RemoteError:
     """The error for a peer that did not answer in time."""
+    who = "a rank" if peer is None else f"rank {peer}"
     where = "before the first round" if round is None else f"in round {round}"
     return RemoteError(
-        f"rank {peer} did not answer {where} within {deadline:g} s; it died, never arrived, or waits for another "
-        "rank; close this group and attach again",
+        f"{who} did not answer {where} within {deadline:g} s; it died, never arrived, or waits for another rank; "
+        "close this group and attach again",
         rank=peer,
         round=round,
     )

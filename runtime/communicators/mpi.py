@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.buffers import Buffers, HostMemory
+from runtime.buffers import Buffers, HostMemory, Memory
 from runtime.communicators.base import DEADLINE, Call
 from runtime.communicators.local import silent
 from runtime.elements import Element
@@ -50,13 +50,13 @@ class MpiCommunicator:
         self.rank: int = world.Get_rank()
         self.size: int = world.Get_size()
         self.deadline = deadline
-        self.memory = HostMemory()
+        self.memory: Memory = HostMemory()
         self._open, self._failed = True, False
         self._unfinished: list[Any] = []
         self._comm = world
         self._exchange_host(b"synth", _HELLO)
         self._comm, request = world.Idup()
-        self._finish([request], [0], None)
+        self._finish([request], [None], None)
 
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
         """See :meth:`Communicator.group`."""
@@ -82,7 +82,7 @@ class MpiCommunicator:
             return False
         self._check()
         request = self._start_native(call, kind)
-        self._finish([request], [-1], 0)
+        self._finish([request], [None], 0)
         return True
 
     def _start_native(self, call: Call, kind: Any) -> Any:
@@ -136,10 +136,10 @@ class MpiCommunicator:
         byte = self._mpi.BYTE
         requests = [self._comm.Irecv([parts[peer], byte], peer, tag) for peer in peers]
         requests += [self._comm.Isend([mine, byte], peer, tag) for peer in peers]
-        self._finish(requests, peers * 2, None)
+        self._finish(requests, [*peers, *peers], None)
         return [part.tobytes() for part in parts]
 
-    def _finish(self, requests: list[Any], peers: list[int], round: int | None) -> None:
+    def _finish(self, requests: list[Any], peers: list[int | None], round: int | None) -> None:
         """Poll until all requests are done; at the deadline, name a peer that is not."""
         began, turn = time.monotonic(), 0
         self._unfinished = requests  # after a failure, their memory must outlive a message that still arrives
@@ -149,7 +149,7 @@ class MpiCommunicator:
                 if turn % 64 == 0:
                     self._hear_abort()
                     if time.monotonic() - began > self.deadline:
-                        late = sorted({p for p, r in zip(peers, requests, strict=True) if not r.Test()})
+                        late = [p for p, r in zip(peers, requests, strict=True) if not r.Test()]
                         if late:
                             failure = silent(late[0], round, self.deadline)
                             self._give_up(failure)

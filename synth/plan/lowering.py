@@ -64,8 +64,8 @@ class Lowering:
         receiving = self._place(self.receives, where, slot_offset, align)
         outgoing = Messages(sending, base=int(slot_offset[-1]), align=align)
         incoming = Messages(receiving, base=outgoing.end, align=align)
-        own = [[part] for part in where.own]
-        local = Copies(*map(np.array, ([Buffer.OUTPUT], own[1], [Buffer.INPUT], own[0], own[2])))
+        begin, end, size = where.own
+        local = Copies(*(np.array([value]) for value in (Buffer.OUTPUT, end, Buffer.INPUT, begin, size)))
         return Program(
             rank=self.rank,
             inputs=where.inputs,

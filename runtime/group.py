@@ -1,0 +1,389 @@
+"""The group of ranks a training script talks to: every operation, with plans where there are some."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from runtime.arrays import Array, flat
+from runtime.communicators import Call, Communicator
+from runtime.counts import as_counts, even_rows, input_elements, stand_in
+from runtime.elements import Element, Reduction
+from runtime.executor import execute
+from runtime.handles import HostHandle
+from runtime.plans import Source, agree, announce, find
+from runtime.schedules import Operation, Prepared, Schedules
+from runtime.stats import Stats
+from synth.collective import Collective
+from synth.errors import InvalidArgument, InvalidUsage, RemoteError, UnmatchedGroup
+
+ALIGN_BYTES = 16
+"""Pieces begin at multiples of so many bytes where they can, so that a GPU moves 16 bytes per access."""
+
+
+class Group:
+    """All operations among a fixed set of ranks; made by :func:`synth.attach`.
+
+    Arrays are numpy arrays, CuPy arrays or torch tensors; counts are rows of the first axis. Every rank calls the same
+    operations in the same order. With ``wait=False`` an operation returns a handle; its ``wait()`` gives the result.
+
+    Raises:
+        InvalidArgument: the call had no effect; the group stays usable.
+        InvalidUsage: the group is closed or aborted, or two threads use it at once.
+        UnmatchedGroup: the ranks hold different plans and ``SYNTH_FALLBACK=error``.
+        RemoteError: a peer died or is silent; the group is aborted.
+    """
+
+    def __init__(self, communicator: Communicator, source: Source) -> None:
+        self._communicator = communicator
+        self._source = source
+        self._schedules: dict[Operation, Schedules] = {}
+        self._lock = threading.Lock()
+        self._worker: ThreadPoolExecutor | None = None
+        self._pending: list[HostHandle] = []
+        self._stats = Stats(rank=communicator.rank)
+        self._closed = False
+
+    # ------------------------------------------------------------ about the group
+
+    @property
+    def rank(self) -> int:
+        """This process's rank."""
+        return self._communicator.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._communicator.size
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """The device of each rank, as the topology names it; ``rank0``, ``rank1``, ... where none is known."""
+        source = self._source
+        if source.ranks or source.topology is not None:
+            return (source.ranks or source.topology.gpus)[: self.size]  # type: ignore[union-attr]
+        return tuple(f"rank{rank}" for rank in range(self.size))
+
+    def is_valid(self) -> bool:
+        """Whether operations can still be called."""
+        return not self._closed and self._communicator.is_valid()
+
+    def health_check(self) -> None:
+        """Hear from every rank once, on the host.
+
+        Raises:
+            RemoteError: naming one that does not answer.
+        """
+        with self._exclusive():
+            self._communicator.gather(b"here")
+
+    def stats(self) -> Stats:
+        """What ran so far; see :class:`runtime.stats.Stats`."""
+        return self._stats
+
+    def close(self) -> None:
+        """Finish what is pending and release everything. Closing twice is allowed."""
+        if not self._closed:
+            self._closed = True
+            if self._worker is not None:
+                self._worker.shutdown(wait=True)
+            self._communicator.close()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None and not isinstance(error, InvalidArgument | UnmatchedGroup | RemoteError):
+            self._communicator.abort(f"{type(error).__name__}: {error}")
+        self.close()
+
+    def prepare(self, collective: str, *, root: int | None = None) -> str:
+        """Find and agree on the plan for an operation now instead of at its first call.
+
+        Returns:
+            one line: which plan, from where, or why none.
+        """
+        with self._exclusive():
+            operation = Operation(Collective(collective), root)
+            self._ready(operation)
+            return self._stats.reasons[operation.name]
+
+    # ------------------------------------------------------------ operations
+
+    def all_to_all(
+        self,
+        send: Any,
+        send_counts: Sequence[int] | np.ndarray | None = None,
+        *,
+        counts: np.ndarray | None = None,
+        wait: bool = True,
+    ) -> Any:
+        """Rows for every rank out, rows from every rank in.
+
+        Args:
+            send: [rows, ...] rows for rank 0 first, then for rank 1, and so on.
+            send_counts: [ranks] how many rows for each; default equally many.
+            counts: [ranks, ranks] everybody's send_counts where all ranks know them: saves an exchange.
+            wait: False returns a handle.
+
+        Returns:
+            (recv, recv_counts): rows by origin, and how many came from each rank.
+        """
+        source, mine, problem = self._try(lambda: self._rows(send, send_counts, counts, self.size))
+
+        def run() -> tuple[Any, np.ndarray]:
+            matrix = as_counts(counts, (self.size, self.size)) if counts is not None else self._share(mine, problem)
+            if problem is not None:
+                raise problem
+            shape = (int(matrix[:, self.rank].sum()), *source.shape[1:])
+            target = source.empty(shape)
+            self._perform(Operation(Collective.ALLTOALL), matrix * source.row, source, target)
+            return target.given, matrix[:, self.rank].copy()
+
+        return self._issue(run, wait)
+
+    def send_recv(
+        self,
+        pairs: Sequence[tuple[int, int]],
+        send: Any,
+        send_counts: Sequence[int] | np.ndarray | None = None,
+        *,
+        counts: np.ndarray | None = None,
+        wait: bool = True,
+    ) -> Any:
+        """Rows along listed pairs only.
+
+        Args:
+            pairs: (from, to), the same list on every rank.
+            send: [rows, ...] this rank's rows, by target; no rows on ranks that only receive.
+            send_counts: rows for each of this rank's targets in ascending order; default equally many.
+            counts: [ranks, ranks] everybody's rows where all ranks know them: saves an exchange.
+            wait: False returns a handle.
+
+        Returns:
+            (recv, recv_counts): rows by origin, and [ranks] how many came from each rank.
+        """
+        listed = tuple(sorted({(int(a), int(b)) for a, b in pairs}))
+        if not listed or any(a == b or not (0 <= a < self.size and 0 <= b < self.size) for a, b in listed):
+            raise InvalidArgument(
+                f"pairs: must name two different ranks from 0 to {self.size - 1} each", subject="pairs"
+            )
+        targets = [b for a, b in listed if a == self.rank]
+
+        def rows() -> tuple[Array, np.ndarray]:
+            source, some = self._rows(send, send_counts, None, len(targets))
+            mine = np.zeros(self.size, dtype=np.int64)
+            mine[targets] = some
+            return source, mine
+
+        source, mine, problem = self._try(rows)
+
+        def run() -> tuple[Any, np.ndarray]:
+            matrix = as_counts(counts, (self.size, self.size)) if counts is not None else self._share(mine, problem)
+            if problem is not None:
+                raise problem
+            target = source.empty((int(matrix[:, self.rank].sum()), *source.shape[1:]))
+            operation = Operation(Collective.SENDRECV, pairs=listed)
+            self._perform(operation, matrix * source.row, source, target)
+            return target.given, matrix[:, self.rank].copy()
+
+        return self._issue(run, wait)
+
+    def all_gather(self, x: Any, *, counts: Sequence[int] | np.ndarray | None = None, wait: bool = True) -> Any:
+        """Everybody's rows, by rank. ``counts`` where ranks give different numbers of rows."""
+        source = flat(x, name="x")
+        rows = np.full(self.size, source.rows) if counts is None else as_counts(counts, (self.size,))
+        if rows[self.rank] != source.rows:
+            raise InvalidArgument(f"counts: say {rows[self.rank]} rows for this rank, which has {source.rows}")
+        target = source.empty((int(rows.sum()), *source.shape[1:]))
+        return self._start(Operation(Collective.ALLGATHER), rows * source.row, source, target, wait=wait)
+
+    def reduce_scatter(
+        self, x: Any, *, counts: Sequence[int] | np.ndarray | None = None, op: str = "sum", wait: bool = True
+    ) -> Any:
+        """Everybody's ``x`` combined; rank r keeps the r-th part. ``counts``: rows of each part, default equal."""
+        source = flat(x, name="x")
+        rows = even_rows(source.rows, self.size, "x") if counts is None else as_counts(counts, (self.size,))
+        if rows.sum() != source.rows:
+            raise InvalidArgument(f"counts: sum to {rows.sum()} rows, but x has {source.rows}", subject="counts")
+        target = source.empty((int(rows[self.rank]), *source.shape[1:]))
+        return self._start(Operation(Collective.REDUCE_SCATTER), rows * source.row, source, target, op, wait)
+
+    def all_reduce(self, x: Any, *, op: str = "sum", wait: bool = True) -> Any:
+        """Everybody's ``x`` combined, on every rank."""
+        source = flat(x, name="x")
+        count = np.asarray(source.rows * source.row)
+        return self._start(Operation(Collective.ALLREDUCE), count, source, source.empty(source.shape), op, wait)
+
+    def broadcast(self, x: Any, *, root: int = 0, wait: bool = True) -> Any:
+        """The root's ``x`` on every rank; on the others ``x`` gives shape and type."""
+        source, root = flat(x, name="x"), self._root(root)
+        count = np.asarray(source.rows * source.row)
+        target = source.empty(source.shape)
+        operation = Operation(Collective.BROADCAST, root)
+        if self.rank != root:
+            nothing = source.empty((0, *source.shape[1:]))
+            return self._start(operation, count, nothing, target, wait=wait)
+        return self._start(operation, count, source, target, wait=wait)
+
+    def reduce(self, x: Any, *, root: int = 0, op: str = "sum", wait: bool = True) -> Any:
+        """Everybody's ``x`` combined on the root, None elsewhere."""
+        source, root = flat(x, name="x"), self._root(root)
+        count = np.asarray(source.rows * source.row)
+        at_root = self.rank == root
+        target = source.empty(source.shape if at_root else (0, *source.shape[1:]))
+        return self._start(Operation(Collective.REDUCE, root), count, source, target, op, wait, gives=at_root)
+
+    # ------------------------------------------------------------ inside
+
+    def _start(
+        self,
+        operation: Operation,
+        counts: np.ndarray,
+        source: Array,
+        target: Array,
+        op: str = "sum",
+        wait: bool = True,
+        gives: bool = True,
+    ) -> Any:
+        if op not in set(Reduction):
+            raise InvalidArgument(f"op: {op!r} is not known; must be one of {', '.join(Reduction)}", subject="op")
+        if operation.collective.reduces:
+            _ = source.element.sums_in  # raises for types that cannot be added
+
+        def run() -> Any:
+            self._perform(operation, counts, source, target, Reduction(op))
+            return target.given if gives else None
+
+        return self._issue(run, wait)
+
+    def _issue(self, run: Callable[[], Any], wait: bool) -> Any:
+        """Run now, or on the group's own thread; operations never overtake each other."""
+        if wait and not self._pending:
+            with self._exclusive():
+                return run()
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="synth")
+
+        def guarded() -> Any:
+            with self._exclusive():
+                return run()
+
+        self._pending = [handle for handle in self._pending if not handle.done()]
+        handle = HostHandle(self._worker.submit(guarded))
+        self._pending.append(handle)
+        return handle.wait() if wait else handle
+
+    def _exclusive(self) -> _Exclusive:
+        return _Exclusive(self._lock, self.is_valid)
+
+    def _perform(
+        self,
+        operation: Operation,
+        counts: np.ndarray,
+        source: Array,
+        target: Array,
+        reduction: Reduction = Reduction.SUM,
+    ) -> None:
+        began = time.perf_counter()
+        schedules = self._ready(operation)
+        element = source.element
+        bytes = input_elements(operation.collective, counts, self.size) * element.itemsize
+        prepared = schedules.planned(counts, bytes)
+        name, waited, rounds = "native", 0.0, 0
+        if prepared is None:
+            self._stats.fallbacks += schedules.plan is not None
+            call = Call(operation.collective, counts, source.data, target.data, element, reduction, operation.root or 0)
+            if schedules.forced == "direct" or not self._communicator.native(call):
+                prepared, name = schedules.direct, "direct"
+        else:
+            name = f"plan {prepared.plan.digest[:12]}"
+        if prepared is not None:
+            waited, rounds = self._carry_out(prepared, counts, source, target, element, reduction)
+        self._stats.record(
+            operation.name,
+            name,
+            bytes=len(source.data),
+            seconds=time.perf_counter() - began,
+            wait=waited,
+            rounds=rounds,
+        )
+
+    def _carry_out(
+        self,
+        prepared: Prepared,
+        counts: np.ndarray,
+        source: Array,
+        target: Array,
+        element: Element,
+        reduction: Reduction,
+    ) -> tuple[float, int]:
+        program = prepared.program(counts, max(1, ALIGN_BYTES // element.itemsize))
+        seconds = execute(self._communicator, program, source.data, target.data, element, reduction)
+        self._stats.record_edges(program, element.itemsize, seconds)
+        return sum(seconds.values()), len(program.rounds)
+
+    def _ready(self, operation: Operation) -> Schedules:
+        """The operation's schedules; the first call looks for a plan and agrees on it with the other ranks."""
+        if operation not in self._schedules:
+            plan, reason = find(self._source, operation, self.size)
+            plan, reason = agree(self._communicator, operation, plan, reason)
+            announce(self.rank, self.size, operation, reason)
+            self._stats.reasons[operation.name] = reason
+            self._schedules[operation] = Schedules(operation, self.rank, self.size, plan)
+        return self._schedules[operation]
+
+    def _rows(self, send: Any, send_counts: Any, matrix: Any, parts: int) -> tuple[Array, np.ndarray]:
+        source = flat(send, name="send")
+        if send_counts is None and matrix is not None:
+            send_counts = as_counts(matrix, (self.size, self.size))[self.rank]
+        rows = even_rows(source.rows, parts, "send") if send_counts is None else as_counts(send_counts, (parts,))
+        if rows.sum() != source.rows:
+            raise InvalidArgument(f"send_counts: sum to {rows.sum()} rows, but send has {source.rows}")
+        return source, rows
+
+    def _try(self, rows: Callable[[], tuple[Array, np.ndarray]]) -> tuple[Array, np.ndarray, InvalidArgument | None]:
+        """Bad arguments are told to the other ranks in the exchange of counts, so that nobody waits for this rank."""
+        try:
+            return *rows(), None
+        except InvalidArgument as error:
+            return stand_in(), np.full(self.size, -1, dtype=np.int64), error
+
+    def _share(self, mine: np.ndarray, problem: InvalidArgument | None) -> np.ndarray:
+        """Everybody's counts."""
+        rows = self._communicator.gather(np.ascontiguousarray(mine, dtype=np.int64).tobytes())
+        matrix = np.stack([np.frombuffer(row, dtype=np.int64) for row in rows])
+        if problem is None and (matrix < 0).any():
+            culprit = int(np.argwhere(matrix < 0)[0, 0])
+            raise InvalidArgument(
+                f"rank {culprit} passed arguments that cannot be used; its own error says what is wrong"
+            )
+        return matrix
+
+    def _root(self, root: int) -> int:
+        if not 0 <= root < self.size:
+            raise InvalidArgument(f"root: {root} is no rank; must be from 0 to {self.size - 1}", subject="root")
+        return root
+
+
+class _Exclusive:
+    """One operation at a time, on a group that still works."""
+
+    def __init__(self, lock: threading.Lock, valid: Callable[[], bool]) -> None:
+        self._lock, self._valid = lock, valid
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise InvalidUsage("the group is used by two threads at once; use one thread, or wait=False")
+        if not self._valid():
+            self._lock.release()
+            raise InvalidUsage("the group is closed or was aborted after an error; call synth.attach() again")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

@@ -1,0 +1,119 @@
+"""Finding the plan for an operation and agreeing on it: equal on all ranks, or used by none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.communicators import Communicator
+from runtime.schedules import Operation
+from synth import plan as plans
+from synth.client import Environment, PlanRequest, find_plan
+from synth.errors import SynthError, UnmatchedGroup
+from synth.plan import Plan
+from synth.topology import Topology
+from synth.verifier import verify
+
+FALLBACK = "SYNTH_FALLBACK"
+"""``native`` (default): ranks that disagree run the library's own collective; ``error``: they raise UnmatchedGroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where plans are looked for.
+
+    Attributes:
+        environment: of the client; None looks nowhere.
+        topology: the machine; without it only plan files are used.
+        ranks: device of each rank; empty for the topology's GPUs in order.
+        bytes: size that plans are asked for.
+    """
+
+    environment: Environment | None
+    topology: Topology | None = None
+    ranks: tuple[str, ...] = ()
+    bytes: int = 64 * 2**20
+
+
+def find(source: Source, operation: Operation, size: int) -> tuple[Plan | None, str]:
+    """This rank's plan and one line that says where it came from, or why there is none. Never raises SynthError."""
+    if size < 2:
+        return None, "no plan: one rank needs none"
+    try:
+        found, reason = _look(source, operation, size)
+        if found is None:
+            return None, reason
+        if len(found.ranks) != size:
+            return None, f"no plan: {reason} is for {len(found.ranks)} ranks with its helpers, not {size}"
+        broken = verify(found, source.topology)
+        if broken:
+            return None, f"no plan: {reason} is not valid: {broken[0].message}"
+        return found, reason
+    except SynthError as error:
+        return None, f"no plan: {error.message}"
+
+
+def _look(source: Source, operation: Operation, size: int) -> tuple[Plan | None, str]:
+    environment = source.environment
+    if environment is None:
+        return None, "no plan: none was asked for"
+    if source.topology is None:
+        if environment.server is not None and not environment.plan_files:
+            return None, "no plan: SYNTH_TOPOLOGY is not set, so the server cannot be asked"
+        return _from_files(environment.plan_files, operation, size)
+    request = PlanRequest(
+        topology=source.topology,
+        collective=operation.collective.value,
+        bytes=source.bytes,
+        ranks=source.ranks or source.topology.gpus[:size],
+        root=operation.root,
+        pairs=operation.pairs,
+    )
+    found = find_plan(request, environment)
+    return found.plan, found.reason
+
+
+def _from_files(paths: Sequence[str], operation: Operation, size: int) -> tuple[Plan | None, str]:
+    """A plan file for this operation, where no topology is known to check it against."""
+    remark = "neither SYNTH_PLAN_FILE nor SYNTH_SERVER is set" if not paths else "no plan file fits"
+    for path in paths:
+        try:
+            found = plans.load(path)
+        except SynthError as error:
+            remark = error.message
+            continue
+        if (found.collective, found.root, found.members) == (operation.collective, operation.root, size):
+            return found, f"plan {found.digest[:12]} from file {path}"
+        if found.collective is operation.collective:
+            remark = f"{path} is for {found.members} ranks, root {found.root}"
+    return None, f"no plan: {remark}"
+
+
+def agree(communicator: Communicator, operation: Operation, plan: Plan | None, reason: str) -> tuple[Plan | None, str]:
+    """Compare digests on all ranks: the plan if all have the same, else none for anybody.
+
+    Raises:
+        UnmatchedGroup: the ranks differ and ``SYNTH_FALLBACK=error``; on every rank.
+        RemoteError: a rank does not answer.
+    """
+    strict = os.environ.get(FALLBACK, "native") == "error"
+    # every rank must see the same verdict, so strictness travels along
+    digests = communicator.gather((plan.digest if plan else "-" * 64).encode() + (b"!" if strict else b"."))
+    mine = [digest[:64] for digest in digests]
+    if len(set(mine)) == 1:
+        return plan, reason
+    first = next(rank for rank, digest in enumerate(mine) if digest != mine[0])
+    held = [digest.decode()[:12] if digest[:1] != b"-" else "none" for digest in (mine[0], mine[first])]
+    message = f"{operation.name}: rank 0 has plan {held[0]}, rank {first} has {held[1]}"
+    if any(digest[64:] == b"!" for digest in digests):
+        raise UnmatchedGroup(f"{message}; give all ranks the same plan, or unset {FALLBACK}")
+    return None, f"no plan: {message}, so nobody uses one"
+
+
+def announce(rank: int, size: int, operation: Operation, reason: str) -> None:
+    """One line on rank 0's stderr, unless ``SYNTH_QUIET`` is set."""
+    if rank == 0 and not os.environ.get("SYNTH_QUIET"):
+        rest = "" if reason.startswith("plan") else "; the native or direct exchange is used"
+        print(f"synth: {operation.name} among {size} ranks: {reason}{rest}", file=sys.stderr, flush=True)
