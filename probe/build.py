@@ -13,7 +13,8 @@ from synth.errors import CaptureError
 from synth.topology import Confidence, Device, DeviceKind, Finding, Link, LinkClass, Topology
 from synth.topology.model import abridge
 
-_ORDER = (Confidence.MEASURED, Confidence.READ, Confidence.INFERRED, Confidence.ASSUMED)
+NO_CLIQUE = 32766
+"""The fabric's way to say that a GPU is in no clique; GPUs with it must not be grouped by it."""
 
 
 def complete(facts: Facts) -> Facts:
@@ -76,8 +77,8 @@ class _Builder:
 
     def _switch_of(self, bundle: Bundle) -> tuple[str, ...]:
         """What tells NVLink islands apart: the switch's name and, where the driver says it, the fabric's clique."""
-        fabric = self.facts.fabric.get(bundle.gpu)
-        return (bundle.peer,) if fabric is None else (bundle.peer, *map(str, fabric[1:]))
+        _state, cluster, clique = self.facts.fabric.get(bundle.gpu, ("", "", NO_CLIQUE))
+        return (bundle.peer,) if clique == NO_CLIQUE else (bundle.peer, cluster, str(clique))
 
     def _add(self, name: str, device: Device) -> None:
         self.ids[name] = device.id

@@ -11,7 +11,7 @@ from dataclasses import replace
 from probe.facts import Facts
 from probe.findings import finding
 from probe.merge import merge
-from probe.sources import nvidia_smi, nvml
+from probe.sources import nvidia_smi, nvml, sysfs
 from synth.errors import CaptureError
 
 SECONDS = 180
@@ -19,27 +19,39 @@ SECONDS = 180
 
 
 def read() -> Facts:
-    """Facts of this machine.
+    """Facts of this machine: NVML (or else ``nvidia-smi``) with sysfs.
 
     Raises:
         CaptureError: no source shows a GPU; the message says what each said.
     """
     reports: list[Facts] = []
     failures: list[str] = []
-    for source in (nvml.read, nvidia_smi_output):
-        try:
-            reports.append(source())
-            break  # nvidia-smi asks the same driver; it is for machines without the library
-        except CaptureError as error:
-            failures.append(error.message)
-    if not reports:
+    for sources in ((nvml.read, nvidia_smi_output), (sysfs.read,)):
+        for source in sources:
+            try:
+                reports.append(source())
+                break  # nvidia-smi asks the same driver; it is for machines without the library
+            except CaptureError as error:
+                failures.append(error.message)
+    if not any(report.source != "sysfs" for report in reports):
         raise CaptureError(
-            "probe: this machine shows no GPU (" + "; ".join(failures) + "); give a capture with --smi or --nccl-xml",
+            "probe: this machine shows no GPU to the driver (" + "; ".join(failures) + "); "
+            "give a capture with --smi or --nccl-xml",
             subject="probe",
         )
+    if len(reports) == 2:
+        reports[1] = only_visible(reports[1], reports[0])
     merged = merge(reports)
     remarks = tuple(finding("source-failed", message.partition(":")[0], message) for message in failures)
     return replace(merged, findings=merged.findings + remarks)
+
+
+def only_visible(tree: Facts, driver: Facts) -> Facts:
+    """Sysfs without the GPUs that the driver does not show here: a container sees all of sysfs, but not all GPUs."""
+    shown = {gpu.pci for gpu in driver.gpus}
+    if None in shown:
+        return tree
+    return replace(tree, gpus=tuple(gpu for gpu in tree.gpus if gpu.pci in shown))
 
 
 def nvidia_smi_output() -> Facts:

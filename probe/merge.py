@@ -1,7 +1,7 @@
 """Several sources about one machine become one: the more direct source wins, and disagreements become findings.
 
 The rule, first wins: NVML, sysfs, NCCL's XML, lstopo, nvidia-smi's text, anything else. It holds per fact: a source
-that does not know a fact leaves it to the next. Devices are the same when bus id or UUID are; a source without either is
+that does not know a fact leaves it to the next. Devices are the same when bus id or UUID are; a source with neither is
 matched by order, and only when it shows as many devices. Several reports of one machine (one per container, each with
 its own GPUs) add up; reports of different hosts are refused.
 """
@@ -33,7 +33,8 @@ def merge(reports: Sequence[Facts]) -> Facts:
     if len(reports) == 1:
         return reports[0]
     hosts = list(dict.fromkeys(report.host for report in reports if report.host))
-    if len(hosts) > 1:
+    kinds = [host.partition(":")[0] for host in hosts]  # NCCL and synth hash a host differently
+    if len(hosts) > 1 and len(set(kinds)) < len(kinds):
         raise CaptureError(
             f"merge: the sources are of {len(hosts)} machines ({hosts[0]}, {hosts[1]}); "
             "probe each machine by itself, then join them with synth topo merge",
@@ -178,7 +179,8 @@ class _Merger:
         """The most direct tree; devices it lacks hang on the socket of their NUMA node."""
         if tree is None:
             return {}, ()
-        parents = dict(tree.parents)
+        present = {device.name for device in tree.devices} | {bridge.name for bridge in tree.bridges}
+        parents = {name: parent for name, parent in tree.parents.items() if name in present}
         devices: list[Gpu | Nic] = [*self.gpus, *self.nics]
         for device in devices:
             if device.name not in parents:

@@ -54,8 +54,8 @@ class _Writer:
 
     def _cpu(self, socket: Socket) -> dict[str, object]:
         attributes: dict[str, object] = {"numaid": -1 if socket.numa is None else socket.numa}
-        if self.facts.host:
-            attributes["host_hash"] = self.facts.host
+        if self.facts.host and self.facts.host.startswith("nccl:"):
+            attributes["host_hash"] = self.facts.host.removeprefix("nccl:")
         if socket.cpus and set(socket.cpus) <= set("0123456789abcdefABCDEF,"):
             attributes["affinity"] = socket.cpus
         if socket.vendor:

@@ -135,7 +135,7 @@ class _Reader:
             )
         )
         if cpu.attributes.get("host_hash"):
-            self.hosts.add(cpu.attributes["host_hash"])
+            self.hosts.add(f"nccl:{cpu.attributes['host_hash']}")
         for child in cpu.children:
             if child.tag == "pci":
                 self._pci(child, name, name)

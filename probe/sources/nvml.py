@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from ctypes import byref
 from typing import Any, TypeVar
 
 from probe.facts import SWITCHED, Bundle, Distance, Facts, Gpu, Path, PcieLink, Ports
@@ -192,8 +193,6 @@ class _Reader:
         kind = getattr(self.nvml, "c_nvmlGpuFabricInfoV_t", None)
         if kind is None:
             return None
-        from ctypes import byref
-
         info = kind()
         if hasattr(self.nvml, "nvmlGpuFabricInfo_v2"):
             info.version = self.nvml.nvmlGpuFabricInfo_v2
