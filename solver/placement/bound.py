@@ -33,6 +33,8 @@ def rank_load_bound(loads: np.ndarray, shape: Shape) -> np.ndarray:
 
 def node_bound(loads: np.ndarray, slots: int, ranks: int) -> np.ndarray:
     """[rows] bound for experts [rows, experts] that share these slots and ranks."""
+    if slots == loads.shape[1]:
+        return _packing_relaxation(loads.astype(np.float64), ranks)  # no copies: experts are packed whole
     even = loads.sum(axis=1) / ranks
     return np.asarray(np.maximum(even, copies_bound(loads, slots, even)))
 

@@ -9,6 +9,7 @@ import numpy as np
 from solver.placement.balance import balance
 from solver.placement.bound import rank_load_bound
 from solver.placement.eplb import eplb
+from solver.placement.exact import optimum, variables
 from solver.placement.locality import crossings, localise
 from solver.placement.problem import Placement, Shape, check_placement
 from solver.placement.relabel import moves, relabel
@@ -20,6 +21,8 @@ SLACK = 0.005
 """Highest rank loads this close together, relatively, count as equal when traffic or moves can be saved."""
 MOST_CELLS = 100_000_000
 """Layers x experts x ranks of one call."""
+MOST_EXACT = 600
+"""Integer variables, over all layers, up to which a placement is solved exactly."""
 MIN_GAIN = 0.02
 """A layer whose highest rank load (or traffic) would fall by less than this keeps its previous placement."""
 
@@ -74,6 +77,8 @@ def place(
         check_placement(shape, previous, len(loads))
     baseline = highest(eplb(loads, shape.slots, shape.groups, shape.nodes, shape.ranks), loads, shape)
     balanced = balance(loads, shape)
+    bound = rank_load_bound(loads, shape)
+    _solve_small(balanced, bound, loads, shape)
     best = highest(balanced, loads, shape)
     limit = np.maximum(best, np.minimum(best * (1 + slack), baseline))
     fresh = relabel(localise(balanced, loads, shape, traffic, limit), loads, shape, traffic, previous)
@@ -83,12 +88,26 @@ def place(
         chosen, kept = _from_previous(previous, fresh, balanced, loads, shape, traffic, limit, best, min_gain)
     return Placed(
         placement=Placement(shape, chosen),
-        bound=rank_load_bound(loads, shape),
+        bound=bound,
         baseline=baseline,
         moves=np.zeros(len(loads), dtype=np.int64) if previous is None else moves(chosen, previous, shape),
         kept=kept,
         min_gain=min_gain,
     )
+
+
+def _solve_small(balanced: np.ndarray, bound: np.ndarray, loads: np.ndarray, shape: Shape) -> None:
+    """Where the problem is tiny, make bound and map of each layer exact, in place."""
+    if variables(shape) * len(loads) > MOST_EXACT:
+        return
+    for layer, row in enumerate(loads):
+        best = highest(balanced[layer : layer + 1], loads[layer : layer + 1], shape)[0]
+        if best <= bound[layer] * (1 + 1e-9):
+            continue
+        found = optimum(row, shape)
+        bound[layer] = max(bound[layer], min(found.bound, best))
+        if found.highest < best * (1 - 1e-9):
+            balanced[layer] = found.phy2log
 
 
 def check_loads(loads: np.ndarray, shape: Shape) -> np.ndarray:
