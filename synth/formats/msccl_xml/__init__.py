@@ -1,0 +1,8 @@
+"""MSCCL XML, the programs that MSCCL, msccl-executor-nccl and RCCL load: read, verified, written, imported."""
+
+from synth.formats.msccl_xml.algorithm import Algorithm
+from synth.formats.msccl_xml.dialects import Dialect
+from synth.formats.msccl_xml.reader import load, looks_like_xml, parse
+from synth.formats.msccl_xml.verify import Report, verify
+
+__all__ = ["Algorithm", "Dialect", "Report", "load", "looks_like_xml", "parse", "verify"]
