@@ -11,6 +11,7 @@ from solver import backend
 from solver.backend import Cancel
 from solver.bound import Bound, Problem, generate
 from solver.bound.certificate import bound_of
+from solver.bound.shallow import farthest, limited
 from solver.schedule import direct, routed
 from solver.schedule.draft import Draft, Strategy, Task
 from synth.collective import Demand
@@ -128,6 +129,7 @@ def solve(
         problem,
         deadline=began + BOUND_PART * time_limit,
         seed=seed,
+        second=limited(max(farthest(problem), 2), seed=seed),
         cancel=cancel,
         progress=_now_and_then(progress),
     )

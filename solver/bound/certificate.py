@@ -10,6 +10,7 @@ import numpy as np
 from solver.backend import Cancel
 from solver.bound.generation import Fractional, generate
 from solver.bound.problem import Problem
+from solver.bound.shallow import farthest, limited
 from synth.collective import Demand
 from synth.plan import Certificate
 from synth.topology import Routes, Topology
@@ -84,7 +85,9 @@ def prove(
     """
     began = time.monotonic()
     problem = Problem.of(Routes.among(topology, ranks), demand)
-    fractional = generate(problem, deadline=began + time_limit, seed=seed, cancel=cancel)
+    fractional = generate(
+        problem, deadline=began + time_limit, seed=seed, second=limited(max(farthest(problem), 2)), cancel=cancel
+    )
     return bound_of(problem, fractional, began)
 
 

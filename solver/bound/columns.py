@@ -51,7 +51,7 @@ class Columns:
             steps.append(here[active] * ranks + following)
             here[active] = following
             active = active[following != end[active]]
-        return cls._gather(commodity, np.concatenate(rows or [active]), np.concatenate(steps or [active]))
+        return cls.gather(commodity, np.concatenate(rows or [active]), np.concatenate(steps or [active]))
 
     @classmethod
     def of_trees(cls, commodity: np.ndarray, parents: np.ndarray, *, inward: bool) -> Columns:
@@ -65,10 +65,11 @@ class Columns:
         ranks = parents.shape[1]
         rows, child = np.nonzero(parents >= 0)
         parent = parents[rows, child]
-        return cls._gather(commodity, rows, child * ranks + parent if inward else parent * ranks + child)
+        return cls.gather(commodity, rows, child * ranks + parent if inward else parent * ranks + child)
 
     @classmethod
-    def _gather(cls, commodity: np.ndarray, rows: np.ndarray, hops: np.ndarray) -> Columns:
+    def gather(cls, commodity: np.ndarray, rows: np.ndarray, hops: np.ndarray) -> Columns:
+        """Columns from hops labelled by row; each row's hops keep their order."""
         order = np.argsort(rows, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(commodity)))])
         return cls(commodity, starts, hops[order])

@@ -24,6 +24,8 @@ from solver.bound.problem import Problem
 
 TOLERANCE = 1e-4
 SMOOTHING = 0.7
+PATIENCE = 6
+"""An inexact pricer is given up when so many steps in a row bring less than ``tolerance``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,6 +123,7 @@ def generate(
     tolerance: float = TOLERANCE,
     seed: int = 0,
     pricer: Pricer = cheapest,
+    second: Pricer | None = None,
     start: Columns | None = None,
     known_bound: float = 0.0,
     known_prices: np.ndarray | None = None,
@@ -135,6 +138,7 @@ def generate(
         tolerance: relative distance of time and bound at which to stop.
         seed: for HiGHS.
         pricer: where columns come from; other than ``cheapest``, their prices prove nothing.
+        second: another pricer, whose columns join at the beginning.
         start: columns to begin with.
         known_bound: seconds already proven for this problem.
         known_prices: the prices that prove it; the search starts there.
@@ -153,6 +157,10 @@ def generate(
             pool=Columns.none(),
             optimal=True,
         )
+
+    def stop() -> bool:
+        return time.monotonic() > deadline or cancel()
+
     exact = pricer is cheapest
     rows = problem.crossing.shape[1]
     best_prices = _even_prices(problem) if known_prices is None else known_prices
@@ -164,21 +172,22 @@ def generate(
         best_bound = max(best_bound, proven(problem, costs, best_prices))
     for batch in (columns, *_warm_up(problem, columns, pricer), *([] if start is None else [start])):
         master.add(batch)
+    if second is not None:
+        columns, _ = second(problem, best_prices)
+        for batch in (columns, *_warm_up(problem, columns, second, stop=stop)):
+            master.add(batch)
     seconds, shares, solved = float("inf"), np.zeros(0), 0
     smoothing = SMOOTHING
-    step = 0
-
-    def stop() -> bool:
-        return time.monotonic() > deadline or cancel()
-
+    step = idle = 0
     try:
         while True:
             solution, prices, shares = master.solve(stop)
             solved = len(master.parts)
+            idle = 0 if solution.objective * scale < seconds * (1 - tolerance / 2) else idle + 1
             seconds = solution.objective * scale
             step += 1
             progress(f"step {step}: {seconds:.6g} s, bound {best_bound:.6g} s")
-            if seconds <= best_bound * (1 + tolerance) or stop():
+            if seconds <= best_bound * (1 + tolerance) or stop() or (not exact and idle > PATIENCE):
                 break
             tried = smoothing * best_prices + (1 - smoothing) * prices if exact else prices
             columns, costs = pricer(problem, tried)
@@ -223,7 +232,9 @@ def _even_prices(problem: Problem) -> np.ndarray:
     return np.asarray(used / max(used.sum(), 1.0))
 
 
-def _warm_up(problem: Problem, columns: Columns, pricer: Pricer, steps: int = 8) -> list[Columns]:
+def _warm_up(
+    problem: Problem, columns: Columns, pricer: Pricer, *, steps: int = 8, stop: Cancel = lambda: False
+) -> list[Columns]:
     """Columns from a few steps of multiplicative weights, which cost no linear program.
 
     Source: Young, "Randomized rounding without solving the linear program", 1995.
@@ -232,7 +243,9 @@ def _warm_up(problem: Problem, columns: Columns, pricer: Pricer, steps: int = 8)
     load = np.zeros(problem.crossing.shape[1])
     even = _even_prices(problem)
     for step in range(1, steps + 1):
-        load += np.asarray(columns.usage(problem).sum(axis=0)).ravel() / (len(columns) if problem.paired else 1.0)
+        if stop():
+            break
+        load += np.asarray(columns.usage(problem).sum(axis=0)).ravel()
         prices = even * np.exp(4.0 * (load / load.max() - 1.0) * min(step, 4) / 2)
         columns, _ = pricer(problem, prices / prices.sum())
         found.append(columns)

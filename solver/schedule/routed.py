@@ -7,18 +7,47 @@ from dataclasses import replace
 
 import numpy as np
 
-from solver.bound import Columns, Fractional, Problem, Shape
+from solver.bound import Columns, Fractional, Problem, Shape, generate
 from solver.bound.pricing import cheapest
+from solver.bound.shallow import farthest, limited
 from solver.schedule import timing
 from solver.schedule.draft import Draft, Strategy, Task
 from solver.schedule.rounding import Whole, whole
 from synth.collective import Collective
 from synth.plan import Chunks, Transfers
 
+EXTRA_DEPTH = 3
+"""Routes this many hops deeper than the farthest rank are tried; beyond, filling the pipeline eats what they gain."""
+TOLERANCE = 1e-3
+"""How close to the bound routes of limited depth are brought."""
+
 
 def drafts(task: Task) -> Iterator[Draft]:
-    """Drafts, better ones later."""
-    yield draft_of(task.problem, task.fractional, task.launch_ns)
+    """The optimal routes, then optimal routes of limited depth, the shallowest first."""
+    problem, fractional = task.problem, task.fractional
+    first = draft_of(problem, fractional, task.launch_ns)
+    yield first
+    deepest = depth_of(first)
+    least = farthest(problem)
+    for depth in range(least, min(least + EXTRA_DEPTH, deepest)):
+        if task.over:
+            return
+        shallow = generate(
+            problem,
+            deadline=task.deadline,
+            tolerance=TOLERANCE,
+            seed=task.seed,
+            pricer=limited(depth, seed=task.seed),
+            known_bound=fractional.bound,
+            known_prices=fractional.prices,
+            cancel=task.cancel,
+        )
+        yield draft_of(problem, shallow, task.launch_ns)
+
+
+def depth_of(draft: Draft) -> int:
+    """Rounds of one segment."""
+    return int(draft.transfers.round.max(initial=-1)) + 1
 
 
 def draft_of(problem: Problem, fractional: Fractional, launch_ns: float) -> Draft:

@@ -1,0 +1,190 @@
+"""Pricing under a limit on depth: trees and paths of at most so many hops from end to end.
+
+A shallow tree costs a pipeline less to fill and drain than the cheapest tree, which is often a chain. The cheapest
+tree of limited depth is hard to find (it contains facility location), so it is searched for: every rank has a level,
+hangs from its cheapest rank of a smaller level, and changes level while that lowers the price of the whole tree. All
+roots are searched side by side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.bound.columns import Columns
+from solver.bound.pricing import Pricer
+from solver.bound.problem import Problem, Shape
+
+MOVES = 4
+"""A search makes at most so many moves per rank."""
+
+
+COPIES = 16
+"""Where there are fewer commodities than this, each is searched for several times under slightly different prices."""
+JITTER = 0.5
+"""How much prices differ between the copies, at most."""
+
+
+def limited(depth: int, *, seed: int = 0) -> Pricer:
+    """A pricer of routes at most ``depth`` hops deep; where none exists, of the shallowest there are."""
+    random = np.random.default_rng(seed)
+
+    def price(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]:
+        commodities, moving = problem.commodities, problem.moving
+        weights = problem.weights(prices)
+        shapes = commodities.shape[moving]
+        parts, costs = [], []
+        for shape in Shape:
+            mine = moving[shapes == shape]
+            if not len(mine):
+                continue
+            root = commodities.root[mine]
+            if shape is Shape.PATH:
+                found, cost = _paths(weights, mine, root, commodities.end[mine], depth)
+            else:
+                inward = shape is Shape.IN_TREE
+                copies = -(-COPIES // len(mine))
+                tried = _jittered(weights.T if inward else weights, copies * len(mine), len(mine), random)
+                parents, cost = shallow_trees(tried, np.tile(root, copies), depth)
+                found = Columns.of_trees(np.tile(mine, copies), parents, inward=inward)
+            parts.append(found)
+            costs.append(cost)
+        return Columns.join(parts), np.concatenate(costs)
+
+    return price
+
+
+def _jittered(weights: np.ndarray, count: int, exact: int, random: np.random.Generator) -> np.ndarray:
+    """[1 or count, ranks, ranks] the weights, disturbed in all but the first few of several copies."""
+    if count == exact:
+        return weights[None]
+    scale = np.linspace(0.0, JITTER, count // exact).repeat(exact)
+    return weights * (1.0 + scale[:, None, None] * random.random((count, *weights.shape)))
+
+
+def hop_distance(exists: np.ndarray) -> np.ndarray:
+    """[ranks, ranks] fewest hops from row to column."""
+    ranks = len(exists)
+    step = exists.astype(np.float32)
+    reach = np.eye(ranks, dtype=bool)
+    distance = np.where(reach, 0, ranks)
+    for hops in range(1, ranks):
+        wider = reach | ((reach.astype(np.float32) @ step) > 0)
+        if (wider == reach).all():
+            break
+        distance[wider & ~reach] = hops
+        reach = wider
+    return np.asarray(distance)
+
+
+def farthest(problem: Problem) -> int:
+    """Most hops between two ranks that must exchange, by the fewest hops there are."""
+    return int(hop_distance(problem.routes.exists).max())
+
+
+def shallow_trees(weights: np.ndarray, roots: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """A cheap out-tree of limited depth from each root.
+
+    Args:
+        weights: [1 or roots, ranks, ranks] price of each hop, infinite where there is none.
+        roots: [roots] where the trees start.
+        depth: most hops from the root; raised where a rank is farther away than that.
+
+    Returns:
+        ([roots, ranks] parents, -1 for the root; [roots] prices).
+    """
+    ranks, count = weights.shape[1], len(roots)
+    distance = hop_distance(np.isfinite(weights[0]) & ~np.eye(ranks, dtype=bool))[roots]
+    depth = max(depth, int(distance.max()))
+    finite = weights[np.isfinite(weights)]
+    dear = 1e3 * ranks * max(float(finite.max(initial=0.0)), 1e-300)
+    price = np.where(np.isfinite(weights) & ~np.eye(ranks, dtype=bool), weights, dear)
+    level = distance.copy()
+    # a rank with a direct hop may be a leaf at first; promoting it is what the search is about
+    level[(distance == 1)] = depth if depth <= 2 else 1
+    level[np.arange(count), roots] = 0
+    rows = np.arange(count)
+    active = rows
+    tolerance = 1e-9 * dear / (1e3 * ranks)
+    ladder = np.arange(1, depth + 1)
+    for _ in range(MOVES * ranks):
+        if not len(active):
+            break
+        here = level[active]
+        gain = _gains(price if len(price) == 1 else price[active], here, ladder)
+        gain[np.arange(len(active)), roots[active]] = -np.inf
+        flat = gain.reshape(len(active), -1)
+        best = flat.argmax(axis=1)
+        better = flat[np.arange(len(active)), best] > tolerance
+        active, best = active[better], best[better]
+        level[active, best // depth] = best % depth + 1
+    parents, cost = _hang(price, level)
+    parents[rows, roots] = -1
+    cost[rows, roots] = 0.0
+    return parents, cost.sum(axis=1)
+
+
+def _allowed(price: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """[roots, parent, child] price where the parent's level is smaller, else infinite."""
+    return np.where(level[:, :, None] < level[:, None, :], price, np.inf)
+
+
+def _hang(price: np.ndarray, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """([roots, ranks] cheapest parent, [roots, ranks] its price)."""
+    allowed = _allowed(price, level)
+    parents = allowed.argmin(axis=1)
+    return parents, np.take_along_axis(allowed, parents[:, None, :], axis=1)[:, 0, :]
+
+
+def _gains(price: np.ndarray, level: np.ndarray, ladder: np.ndarray) -> np.ndarray:
+    """[roots, ranks, depth] how much cheaper a tree gets when one rank moves to another level."""
+    allowed = _allowed(price, level)
+    parents = allowed.argmin(axis=1)
+    cost = np.take_along_axis(allowed, parents[:, None, :], axis=1)
+    np.put_along_axis(allowed, parents[:, None, :], np.inf, axis=1)
+    second = allowed.min(axis=1)
+    cost = cost[:, 0, :]
+    cost[level == 0] = 0.0
+    second = np.where(level == 0, 0.0, second)
+    # own price at each level: the cheapest rank below it
+    below = level[:, :, None] < ladder  # [roots, parent, depth]
+    own = np.stack([np.where(below[:, :, d, None], price, np.inf).min(axis=1) for d in range(len(ladder))], axis=2)
+    gain = cost[:, :, None] - own
+    # others: who could hang from it when it moves up, who loses it when it moves down
+    saved = np.maximum(cost[:, None, :] - price, 0.0)  # [roots, mover, other]
+    above = (level[:, :, None] > ladder).astype(np.float64)  # [roots, other, depth]
+    gain += np.matmul(saved, above)
+    lost = np.where(parents[:, None, :] == np.arange(price.shape[1])[None, :, None], (second - cost)[:, None, :], 0.0)
+    lost = np.where((level == 0)[:, None, :], 0.0, lost)
+    reachable = np.isfinite(lost)
+    gain -= np.matmul(np.where(reachable, lost, 0.0), 1.0 - above)
+    gain[np.matmul((~reachable).astype(np.float64), 1.0 - above) > 0] = -np.inf
+    gain[~np.isfinite(own)] = -np.inf
+    np.put_along_axis(gain, np.maximum(level - 1, 0)[:, :, None], -np.inf, axis=2)
+    return gain
+
+
+def _paths(
+    weights: np.ndarray, commodity: np.ndarray, root: np.ndarray, end: np.ndarray, depth: int
+) -> tuple[Columns, np.ndarray]:
+    """Cheapest paths of at most ``depth`` hops, by dynamic programming over hops (Bellman and Ford)."""
+    ranks = len(weights)
+    depth = max(depth, int(hop_distance(np.isfinite(weights) & ~np.eye(ranks, dtype=bool))[root, end].max(initial=1)))
+    sources, row = np.unique(root, return_inverse=True)
+    best = np.full((len(sources), ranks), np.inf)
+    best[np.arange(len(sources)), sources] = 0.0
+    via = [np.tile(np.arange(ranks), (len(sources), 1))]
+    for _ in range(depth):
+        through = best[:, :, None] + weights
+        last = through.argmin(axis=1)
+        best = np.take_along_axis(through, last[:, None, :], axis=1)[:, 0, :]
+        via.append(last)
+    here, rows, hops = end.copy(), [], []
+    for step in range(depth, 0, -1):
+        before = via[step][row, here]
+        moved = np.flatnonzero(before != here)
+        rows.append(moved)
+        hops.append(before[moved] * ranks + here[moved])
+        here = before
+    rows.reverse()
+    hops.reverse()
+    return Columns.gather(commodity, np.concatenate(rows), np.concatenate(hops)), best[row, end]
