@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import logging
 import re
 import secrets
 import threading
@@ -21,7 +22,9 @@ from fastapi import Request
 
 from server.errors import Forbidden, HostError, Unauthorized
 from synth import documents
-from synth.errors import InputError
+from synth.errors import InputError, ServiceUnavailable
+
+log = logging.getLogger("synth.server")
 
 
 class Scope(StrEnum):
@@ -186,7 +189,11 @@ def caller_of(request: Request) -> Caller:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise Unauthorized("send the header 'Authorization: Bearer TOKEN'", subject="Authorization")
-    caller = tokens.caller(token.strip())
+    try:
+        caller = tokens.caller(token.strip())
+    except InputError as error:
+        log.error("%s", error.message)
+        raise ServiceUnavailable("the server's token file cannot be read; its log says why", subject="tokens") from None
     if caller is None:
         raise Unauthorized("the token is not known; it may have been revoked", subject="Authorization")
     return caller

@@ -1,7 +1,12 @@
-"""The OpenAPI document: problems described once, documents described as what they are."""
+"""The OpenAPI document: problems described once, documents described as what they are.
+
+``python -m server.openapi > server/openapi.json`` writes the committed copy anew.
+"""
 
 from __future__ import annotations
 
+import json
+import tempfile
 from typing import Any
 
 from fastapi import FastAPI
@@ -39,3 +44,21 @@ def describe(app: FastAPI) -> dict[str, Any]:
         document["security"] = [{"token": []}, {}]
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def dumps(app: FastAPI) -> str:
+    """The document as text, as it is committed."""
+    return json.dumps(app.openapi(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def main() -> None:
+    """Print the document."""
+    from server.app import create_app
+    from server.settings import Settings
+
+    with tempfile.TemporaryDirectory() as folder:
+        print(dumps(create_app(Settings(db=f"{folder}/synth.db"))), end="")
+
+
+if __name__ == "__main__":
+    main()

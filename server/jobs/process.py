@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from server.errors import SolverCrashed, TooMuchWork
+from server.errors import TooMuchWork
 from synth.documents import Json
 from synth.errors import SynthError
 
@@ -117,7 +117,7 @@ def perform(name: str, task: Json, *, seconds: float, memory_bytes: int) -> Json
             if message is None:
                 raise TooMuchWork(f"body: takes longer than {seconds:g} s to check; send something smaller")
             if isinstance(message, Crash):
-                raise SolverCrashed(f"the checking process {message.reason}; the document may be too large")
+                raise TooMuchWork(f"body: the process that checked it {message.reason}; send something smaller")
             if "error" in message:
                 raise error_from(message["error"])
             if "result" in message:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,39 +92,49 @@ class Server:
     process: subprocess.Popen[str]
     url: str
     log: Path
-    lines: list[str] = field(default_factory=list)
 
     def kill(self, kind: int = signal.SIGKILL) -> int:
         self.process.send_signal(kind)
         return self.process.wait(30)
 
 
+def start_server(folder: Path, *flags: str, db: Path | None = None) -> Server:
+    """Start ``synth serve`` on a free port and wait until it says that it is ready."""
+    log = folder / f"serve-{len(list(folder.glob('serve-*.log')))}.log"
+    words = ["serve", "--port", "0", "--db", str(db or folder / "synth.db"), "--workers", "1", *flags]
+    with open(log, "w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "synth.cli.main", *words],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=os.environ.copy(),
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.startswith("synth serve: listening on "):
+        stop_server(Server(process, "", log))
+        raise AssertionError(line + log.read_text())
+    return Server(process, line.split()[-1], log)
+
+
+def stop_server(server: Server) -> None:
+    if server.process.poll() is None:
+        server.process.kill()
+    server.process.wait()
+    assert server.process.stdout is not None
+    server.process.stdout.close()
+
+
 @pytest.fixture
 def serve(fake_solver: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start ``synth serve`` with some flags on a free port; everything started is stopped afterwards."""
-    started: list[subprocess.Popen[str]] = []
+    """Start ``synth serve`` with some flags; everything started is stopped afterwards."""
+    started: list[Server] = []
 
     def start(*flags: str, db: Path | None = None) -> Server:
-        log = tmp_path / f"serve-{len(started)}.log"
-        words = ["serve", "--port", "0", "--db", str(db or tmp_path / "synth.db"), "--workers", "1", *flags]
-        with open(log, "w") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "synth.cli.main", *words],
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env=os.environ.copy(),
-            )
-        started.append(process)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("synth serve: listening on "), line + log.read_text()
-        return Server(process, line.split()[-1], log)
+        started.append(start_server(tmp_path, *flags, db=db))
+        return started[-1]
 
     yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+    for server in started:
+        stop_server(server)
