@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import re
+import signal
 import sys
 import threading
 import time
@@ -146,7 +147,7 @@ class MpiCommunicator:
         try:
             while not self._mpi.Request.Testall(requests):
                 turn += 1
-                if turn % 64 == 0:
+                if turn % 64 == 0 or turn > 2000:
                     self._hear_abort()
                     if time.monotonic() - began > self.deadline:
                         late = [p for p, r in zip(peers, requests, strict=True) if not r.Test()]
@@ -154,7 +155,7 @@ class MpiCommunicator:
                             failure = silent(late[0], round, self.deadline)
                             self._give_up(failure)
                             raise failure
-                time.sleep(0 if turn < 2000 else 0.0005)  # give way to the ranks that share this core
+                time.sleep(0 if turn <= 2000 else 0.0005)  # give way to the ranks that share this core
         except self._mpi.Exception as error:
             failure = RemoteError(f"MPI failed in round {round}: {error}", round=round)
             self._give_up(failure)
@@ -220,7 +221,14 @@ def start(deadline: float) -> Any:
         if thread.is_alive():
             raise RemoteError(f"not every rank started MPI within {deadline:g} s; one died or was never launched")
         atexit.register(_finalize, MPI, deadline)
+        _ignore_launcher_notes()
     return MPI
+
+
+def _ignore_launcher_notes() -> None:
+    """Hydra sends SIGUSR1 when a rank has died, and MPICH's handler for it does not return; this process lives on."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _library() -> str:
@@ -244,6 +252,8 @@ def _datatype(mpi: Any, element: Element, collective: Collective) -> Any:
     """MPI's type for the elements of a collective, or None where it has none; what only moves is bytes."""
     if not collective.reduces:
         return mpi.BYTE
+    if element.name in ("float16", "bfloat16"):  # MPI need not know them, and would not add them in float32
+        return None
     names = {"float32": "FLOAT", "float64": "DOUBLE"}
     return getattr(mpi, names.get(element.name, element.name.upper() + "_T"), None)
 
