@@ -5,6 +5,7 @@ SYNTH_TRANSPORT    ``auto`` (default), ``nccl``, ``nccl-cupy`` or ``mpi``
 SYNTH_TOPOLOGY     topology file or catalog name: with it the server can be asked, and plans are checked against it
 SYNTH_RANKS        device of each rank, as ``synth solve --ranks`` takes them; default the topology's GPUs in order
 SYNTH_BYTES        size that plans are asked for, default 64MiB
+SYNTH_DEMAND       file with the bytes per pair that alltoall's plan is asked for; default an even exchange
 SYNTH_DEADLINE     seconds a peer may stay silent, default 30
 SYNTH_FALLBACK     ``native`` (default) or ``error``: what ranks with different plans do
 SYNTH_QUIET        set: no line about the plan on stderr
@@ -24,8 +25,10 @@ from runtime.communicators.open import open_communicator
 from runtime.group import Group
 from runtime.place import find_place
 from runtime.plans import Source
+from synth import documents
 from synth.cli.inputs import read_ranks, read_topology
 from synth.client import Environment
+from synth.collective import matrix_from_document
 from synth.errors import InputError, InvalidUsage
 from synth.topology import Topology
 from synth.units import parse_size
@@ -95,7 +98,10 @@ def _source(topology: Topology | str | None, ranks: Sequence[str] | None, bytes:
     if not members and machine is not None and os.environ.get("SYNTH_RANKS"):
         members = read_ranks(os.environ["SYNTH_RANKS"], machine)
     size = bytes if bytes is not None else parse_size(os.environ.get("SYNTH_BYTES", "64MiB"), subject="SYNTH_BYTES")
-    return Source(Environment.read(), machine, members, size)
+    demand = None
+    if os.environ.get("SYNTH_DEMAND"):
+        demand = matrix_from_document(documents.read(os.environ["SYNTH_DEMAND"]), subject=os.environ["SYNTH_DEMAND"])
+    return Source(Environment.read(), machine, members, size, demand)
 
 
 def _seconds() -> float:

@@ -7,12 +7,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from runtime.communicators import Communicator
 from runtime.schedules import Operation
 from synth import plan as plans
 from synth.client import Environment, PlanRequest, find_plan
+from synth.collective import Collective
 from synth.errors import SynthError, UnmatchedGroup
 from synth.plan import Plan
+from synth.plan.sizes import input_bytes
 from synth.topology import Topology
 from synth.verifier import verify
 
@@ -29,12 +33,14 @@ class Source:
         topology: the machine; without it only plan files are used.
         ranks: device of each rank; empty for the topology's GPUs in order.
         bytes: size that plans are asked for.
+        demand: [ranks, ranks] bytes per pair that the alltoall's plan is asked for; None for an even one.
     """
 
     environment: Environment | None
     topology: Topology | None = None
     ranks: tuple[str, ...] = ()
     bytes: int = 64 * 2**20
+    demand: np.ndarray | None = None
 
 
 def find(source: Source, operation: Operation, size: int) -> tuple[Plan | None, str]:
@@ -63,10 +69,12 @@ def _look(source: Source, operation: Operation, size: int) -> tuple[Plan | None,
         if environment.server is not None and not environment.plan_files:
             return None, "no plan: SYNTH_TOPOLOGY is not set, so the server cannot be asked"
         return _from_files(environment.plan_files, operation, size)
+    demand = source.demand if operation.collective is Collective.ALLTOALL else None
     request = PlanRequest(
         topology=source.topology,
         collective=operation.collective.value,
-        bytes=source.bytes,
+        bytes=source.bytes if demand is None else input_bytes(demand),
+        demand=demand,
         ranks=source.ranks or source.topology.gpus[:size],
         root=operation.root,
         pairs=operation.pairs,
