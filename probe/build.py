@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from probe import infer, rates, wiring
+from probe import health, infer, nics, rates, wiring
 from probe.facts import SWITCHED, Bundle, Facts, PcieLink
 from probe.findings import finding
 from probe.rates import Rate
@@ -38,7 +38,8 @@ def topology(facts: Facts, *, name: str = "machine", node: str = "n0") -> Topolo
     """
     if not facts.gpus:
         raise CaptureError(f"{facts.source}: shows no GPU, so there is nothing to plan for", subject=facts.source)
-    return _Builder(complete(facts), node).topology(name)
+    machine = _Builder(health.check(complete(facts)), node).topology(name)
+    return replace(machine, findings=machine.findings + tuple(nics.findings(machine)))
 
 
 class _Builder:
@@ -174,7 +175,7 @@ class _Builder:
 
     def _tree(self) -> None:
         facts = self.facts
-        nics = {nic.name: nic for nic in facts.nics}
+        ports = {nic.name: nic for nic in facts.nics}
         counts: Counter[str] = Counter()
         for bundle in self.bundles:
             counts[bundle.gpu] += 0 if bundle.chip else bundle.lanes
@@ -185,8 +186,8 @@ class _Builder:
             parent, link = self._uplink(name)
             rate = rates.pcie_rate(link, facts.gpus, lanes)
             latency = rates.PCIE_LATENCY_NS
-            if name in nics:
-                rate, latency = rates.nic_rate(nics[name], rate), rates.NIC_LATENCY_NS
+            if name in ports:
+                rate, latency = rates.nic_rate(ports[name], rate), rates.NIC_LATENCY_NS
             self._link(name, parent, LinkClass.PCIE, rate, latency)
         between = rates.smp_rate(facts.sockets)
         for position, one in enumerate(facts.sockets):

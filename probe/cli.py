@@ -7,7 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from probe import build, live
+from probe import build, live, nics
+from probe.exports import nccl_env
 from probe.exports import nccl_xml as nccl_xml_file
 from probe.facts import Facts
 from probe.merge import merge
@@ -33,9 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", metavar="NAME", help="name of the node in device ids (default: n0, live: host name)")
     parser.add_argument(
         "--to",
-        choices=("topology", "nccl-xml"),
+        choices=("topology", "nccl-xml", "nccl-env"),
         default="topology",
-        help="what to write: a topology or NCCL's XML",
+        help="what to write: a topology, NCCL's XML, or NIC settings",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the topology")
 
@@ -50,11 +51,11 @@ def run(args: argparse.Namespace) -> Answer:
     if not node or "/" in node:
         raise CaptureError(f"--node: {node!r} cannot name a node; use a word without '/'", subject="--node")
     machine = build.topology(facts, name=_name(args, node), node=node)
-    if args.to == "nccl-xml":
-        text = nccl_xml_file.write(facts)
+    if args.to != "topology":
+        text = nccl_xml_file.write(facts) if args.to == "nccl-xml" else nccl_env.write(machine, nics.assign(machine))
         if args.output:
             documents.write(args.output, text)
-        return Answer({"xml": text}, f"written to {args.output}" if args.output else text.rstrip())
+        return Answer({"text": text}, f"written to {args.output}" if args.output else text.rstrip())
     if args.output:
         topology.save(machine, args.output)
     return Answer(topology.to_document(machine), _text(machine, args.output))
@@ -79,6 +80,9 @@ def _text(machine: Topology, output: str | None) -> str:
     from synth.topology.show import render
 
     lines = [render(machine)]
+    uses = nics.assign(machine)
+    if uses:
+        lines.insert(0, nics.table(machine, uses) + "\n")
     worst = {severity: [f for f in machine.findings if f.severity is severity] for severity in Severity}
     if output:
         lines.append(f"written to {output}")

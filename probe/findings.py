@@ -191,6 +191,14 @@ CODES: dict[str, Code] = {
     "p2p-unsupported": Code(
         INFO, "These GPUs do not support direct access.", "Nothing: the driver offers it on other models only."
     ),
+    "p2p-without-nvlink": Code(
+        INFO,
+        "Direct access works over PCIe on all pairs, but there is no NVLink.",
+        "Expect engines to use NCCL: their own all-reduce needs NVLink above two GPUs.",
+    ),
+    "peer-limit": Code(
+        INFO, "More GPUs than one GPU can map as peers.", "Plan direct links within groups of nine at most."
+    ),
     "acs-enabled": Code(
         WARNING,
         "Access control services are on at this bridge, so peer traffic goes through the root complex.",
@@ -216,6 +224,9 @@ CODES: dict[str, Code] = {
     "nic-down": Code(ERROR, "A NIC's port is not active.", "Check the cable and the switch port."),
     "nic-slow": Code(WARNING, "A NIC runs below its best rate.", "Check cable, port and firmware settings."),
     "nic-far": Code(WARNING, "A NIC is near no GPU.", "Leave it out of NCCL_IB_HCA for GPU traffic."),
+    "nic-shared": Code(
+        INFO, "Several GPUs share one NIC.", "Count each rank with its part of the NIC's rate, not with the whole."
+    ),
     "gpu-without-nic": Code(
         WARNING, "A GPU has no near NIC and must share or relay.", "Relay over NVLink to a GPU that has one."
     ),
@@ -258,3 +269,22 @@ CODES: dict[str, Code] = {
 def finding(code: str, subject: str, message: str, severity: Severity | None = None) -> Finding:
     """One finding; its severity is the code's own unless a milder or graver one is given."""
     return Finding(code=code, severity=severity or CODES[code].severity, subject=subject, message=message)
+
+
+_INTRODUCTION = """# Findings
+
+What the probe notices about a capture or a machine. Codes are stable: scripts may match them. A finding names the
+device, link or source at fault in `subject` and says in `message` what was seen. The severity given here is the usual
+one; where a case is milder or graver than usual, the finding carries that.
+
+Written by `python -c 'import probe.findings as f; print(f.markdown(), end="")' > docs/findings.md`.
+
+| code | severity | what was seen | what to do |
+|---|---|---|---|
+"""
+
+
+def markdown() -> str:
+    """The content of ``docs/findings.md``."""
+    rows = [f"| `{code}` | {told.severity.value} | {told.meaning} | {told.remedy} |\n" for code, told in CODES.items()]
+    return _INTRODUCTION + "".join(rows)

@@ -19,6 +19,9 @@ from probe.wiring import with_bundles
 from synth.errors import CaptureError
 from synth.topology import Finding
 
+LIVE = ("NVML", "sysfs")
+"""Sources that see this machine as it is; what a file names beyond them is not there."""
+
 DIRECTNESS = ("NVML", "sysfs", "NCCL topology XML", "lstopo XML", "nvidia-smi topo -m", "nvidia-smi nvlink")
 
 
@@ -58,6 +61,7 @@ class _Merger:
         self.origin: dict[str, str] = {}
         self.findings: list[Finding] = []
         self.reports = []
+        self.live = any(report.source in LIVE for report in reports)
         for report in reports:
             names = self._match_gpus(report) | self._match_nics(report)
             self.reports.append(_renamed(report, names))
@@ -68,6 +72,12 @@ class _Merger:
 
     def _match_gpus(self, report: Facts) -> dict[str, str]:
         names: dict[str, str] = {}
+        if self.live and report.source not in LIVE and any(gpu.pci for gpu in report.gpus):
+            told = {gpu.pci for gpu in report.gpus}
+            for gpu in self.gpus:
+                if gpu.pci is not None and gpu.pci not in told:
+                    text = f"{report.source} does not name {gpu.name} at {gpu.pci}, which this machine has"
+                    self.findings.append(finding("device-missing", gpu.name, text))
         known = [gpu for gpu in report.gpus if gpu.pci or gpu.uuid]
         if self.gpus and report.gpus and not known and len(report.gpus) != len(self.gpus):
             raise CaptureError(
@@ -83,6 +93,10 @@ class _Merger:
             index = self._same_gpu(gpu)
             if index is None and by_order and position < len(self.gpus):
                 index = position
+            if index is None and self.live and report.source not in LIVE:
+                text = f"{report.source} names the GPU at {gpu.pci}, which this machine does not show"
+                self.findings.append(finding("device-missing", report.source, text))
+                continue
             if index is None:
                 names[gpu.name] = f"GPU{len(self.gpus)}"
                 self.gpus.append(replace(gpu, name=names[gpu.name]))
@@ -240,6 +254,26 @@ def _differ(one: object, other: object) -> bool:
     return a is not None and b is not None and a != b
 
 
+def _only(report: Facts, names: set[str]) -> Facts:
+    """The report without devices that were not matched."""
+    lost = {device.name for device in report.devices} - names
+    if not lost:
+        return report
+    return replace(
+        report,
+        gpus=tuple(gpu for gpu in report.gpus if gpu.name not in lost),
+        nics=tuple(nic for nic in report.nics if nic.name not in lost),
+        parents={name: parent for name, parent in report.parents.items() if name not in lost},
+        paths={pair: path for pair, path in report.paths.items() if not lost & set(pair)},
+        bundles=None
+        if report.bundles is None
+        else tuple(bundle for bundle in report.bundles if not lost & {bundle.gpu, bundle.peer}),
+        ports={name: ports for name, ports in report.ports.items() if name not in lost},
+        peers={pair: status for pair, status in report.peers.items() if not lost & set(pair)},
+        fabric={name: state for name, state in report.fabric.items() if name not in lost},
+    )
+
+
 def _renamed(report: Facts, names: Mapping[str, str]) -> Facts:
     """The report with its devices called as in the merged machine."""
 
@@ -251,6 +285,7 @@ def _renamed(report: Facts, names: Mapping[str, str]) -> Facts:
         known = left in names and (not dash or right in names)
         return replace(noticed, subject=f"{new(left)}{dash}{new(right)}" if known else noticed.subject)
 
+    report = _only(report, set(names))
     order = {name: position for position, name in enumerate(names.values())}
     pairs = {
         (new(a), new(b)) if order[new(a)] < order[new(b)] else (new(b), new(a)): path

@@ -29,7 +29,7 @@ def with_bundles(facts: Facts) -> Facts:
         wired, noticed = _wire(facts, island)
         bundles += [replace(b, peer=f"{SWITCHED}{number}") if b.peer == SWITCHED else b for b in wired]
         findings += noticed
-    findings += _odd_ones(facts, bundles)
+    findings += _missing_pairs(facts, bundles) + _odd_ones(facts, bundles)
     return replace(facts, bundles=tuple(bundles), findings=facts.findings + tuple(findings))
 
 
@@ -89,11 +89,6 @@ def _wire(facts: Facts, island: Sequence[Gpu]) -> tuple[list[Bundle], list[Findi
                 finding("nvlink-fewer", fewer[0].split()[0], f"{abridge(fewer)} show fewer NVLinks than their siblings")
             )
         return [Bundle(gpu=name, peer=SWITCHED, lanes=widest[name]) for name in names], findings
-    missing = [f"{a}-{b}" for (a, b), lanes in seen.items() if lanes == 0 and names.index(a) < names.index(b)]
-    if missing:
-        findings.append(
-            finding("nvlink-mesh-partial", missing[0], f"NVLink does not join {abridge(missing, 12)}; those use PCIe")
-        )
     return [Bundle(gpu=a, peer=b, lanes=lanes) for (a, b), lanes in seen.items() if lanes], findings
 
 
@@ -132,6 +127,16 @@ def _impossible(island: Sequence[Gpu], widest: dict[str, int]) -> list[Finding]:
             text = f"{gpu.name} ({gpu.model}) shows NV{widest[gpu.name]}, but this model has {model.lanes} NVLinks"
             found.append(finding("too-many-lanes", gpu.name, text))
     return found
+
+
+def _missing_pairs(facts: Facts, bundles: Sequence[Bundle]) -> list[Finding]:
+    """Pairs of GPUs with direct NVLinks that have none between them."""
+    direct = {(bundle.gpu, bundle.peer) for bundle in bundles if not bundle.peer.startswith(SWITCHED)}
+    names = [gpu.name for gpu in facts.gpus if any(gpu.name == one for one, _ in direct)]
+    missing = [f"{a}-{b}" for i, a in enumerate(names) for b in names[i + 1 :] if (a, b) not in direct]
+    if not missing:
+        return []
+    return [finding("nvlink-mesh-partial", missing[0], f"NVLink does not join {abridge(missing, 12)}; those use PCIe")]
 
 
 def _odd_ones(facts: Facts, bundles: Sequence[Bundle]) -> list[Finding]:

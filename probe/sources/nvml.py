@@ -90,6 +90,10 @@ class _Reader:
         bundles = self._bundles(names, handles, dict(zip(buses, names, strict=True)), ports)
         paths, peers = self._pairs(names, handles)
         fabric = {name: state for name, handle in zip(names, handles, strict=True) if (state := self._fabric(handle))}
+        secrecy = self.ask(None, "nvmlSystemGetConfComputeState")
+        if secrecy is not None and getattr(secrecy, "ccFeature", 0) == 1:
+            text = "confidential computing is on; transfers to and from the host are encrypted and slower"
+            self.findings.append(finding("confidential-mode", names[0], text))
         took = time.monotonic() - started
         if took > SLOW_SECONDS:
             self.findings.append(finding("driver-slow", "nvml", f"the driver took {took:.0f} s to answer"))

@@ -65,9 +65,9 @@ def test_one_report_per_container_adds_up_by_uuid():
 
 
 def test_reports_of_two_hosts_are_refused():
-    one = Facts(source="NVML", host="a", gpus=(Gpu(name="GPU0", pci="0000:01:00.0"),))
+    one = Facts(source="NVML", host="boot:a", gpus=(Gpu(name="GPU0", pci="0000:01:00.0"),))
     with pytest.raises(CaptureError, match="2 machines"):
-        merge([one, replace(one, host="b")])
+        merge([one, replace(one, host="boot:b")])
 
 
 @needs_captures
