@@ -14,6 +14,7 @@ from server.context import Context, Endings
 from server.jobs.runner import Runner
 from server.metrics import Metrics
 from server.middleware import Around
+from server.paths import Paths
 from server.settings import Settings
 from server.slices import Slices
 from server.store import Database
@@ -65,7 +66,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.loopback_only = auth.is_loopback(settings.host)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]
     problems.install(app)
-    app.add_middleware(Around, metrics=metrics, max_body_bytes=settings.max_body_bytes)
     app.include_router(operations.router, responses=openapi.PROBLEMS)
     app.include_router(v1.router)
+    app.state.paths = paths = Paths(app.openapi()["paths"])
+    app.add_middleware(Around, metrics=metrics, paths=paths, max_body_bytes=settings.max_body_bytes)
     return app

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server import problems
 from server.errors import BodyTooLarge
 from server.metrics import Metrics
+from server.paths import Paths
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -30,12 +31,14 @@ class Around:
     Args:
         app: what answers.
         metrics: what to count.
+        paths: templates to count by.
         max_body_bytes: largest body.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, paths: Paths, max_body_bytes: int) -> None:
         self._app = app
         self._metrics = metrics
+        self._paths = paths
         self._limit = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +73,7 @@ class Around:
                 await self._app(scope, self._counted(receive), answer)
         finally:
             self._metrics.in_progress.dec()
-            route = getattr(scope.get("route"), "path", "none")  # the template: few values, whatever is asked
+            route = self._paths.template(scope["path"]) or "none"  # few values, whatever is asked
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
             self._metrics.request_seconds.labels(method, route).observe(time.perf_counter() - started)

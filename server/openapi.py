@@ -54,10 +54,10 @@ def dumps(app: FastAPI) -> str:
 def main() -> None:
     """Print the document."""
     from server.app import create_app
-    from server.settings import Settings
+    from server.cli import read_settings
 
     with tempfile.TemporaryDirectory() as folder:
-        print(dumps(create_app(Settings(db=f"{folder}/synth.db"))), end="")
+        print(dumps(create_app(read_settings({"db": f"{folder}/synth.db"}))), end="")
 
 
 if __name__ == "__main__":

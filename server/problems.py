@@ -173,19 +173,8 @@ def _http(request: Request, error: Exception) -> JSONResponse:
     response = problem(request, status=error.status_code, code=code, title=title, detail=detail)
     response.headers.update(error.headers or {})
     if error.status_code == 405:
-        response.headers["Allow"] = ", ".join(_methods(request))
+        response.headers["Allow"] = ", ".join(request.app.state.paths.methods(request.url.path))
     return response
-
-
-def _methods(request: Request) -> list[str]:
-    """All methods of a path; the framework names only those of the first route that matches."""
-    found = {
-        method.upper()
-        for template, operations in request.app.openapi()["paths"].items()
-        if re.fullmatch(re.sub(r"{[^}]+}", "[^/]+", template), request.url.path)
-        for method in operations
-    }
-    return sorted(found)
 
 
 def _recursion(request: Request, _: Exception) -> JSONResponse:
