@@ -1,0 +1,1 @@
+"""The commands of the runtime: run and bench."""
