@@ -12,6 +12,8 @@ from probe.exports import nccl_env
 from probe.exports import nccl_xml as nccl_xml_file
 from probe.facts import Facts
 from probe.merge import merge
+from probe.network import describe
+from probe.network.join import join
 from probe.sources import nccl_xml, nvidia_smi, sniff
 from synth import documents, topology
 from synth.cli.answer import Answer
@@ -30,6 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nccl-xml", action="append", default=[], metavar="FILE", help="topology XML that NCCL or RCCL wrote"
     )
+    parser.add_argument(
+        "--network",
+        metavar="NET",
+        help="join nodes (topology files given as CAPTURE) over this network: flat, rails, isolated-rails, "
+        "leaf-spine:NODES_PER_LEAF:OVERSUBSCRIPTION, or a file (synth's description, Slurm's topology.conf or .yaml, "
+        "topograph's graph, model or node labels, ibnetdiscover)",
+    )
     parser.add_argument("--gpu", metavar="MODEL", help="the GPUs' product name, where a capture does not say it")
     parser.add_argument("--node", metavar="NAME", help="name of the node in device ids (default: n0, live: host name)")
     parser.add_argument(
@@ -43,6 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Read the sources given, or this machine, and answer with its topology."""
+    if args.network:
+        return _cluster(args)
     captures = bool(args.captures or args.smi or args.nccl_xml)
     facts = merge(_captures(args)) if captures else live.read()
     if args.gpu:
@@ -56,6 +67,20 @@ def run(args: argparse.Namespace) -> Answer:
         if args.output:
             documents.write(args.output, text)
         return Answer({"text": text}, f"written to {args.output}" if args.output else text.rstrip())
+    if args.output:
+        topology.save(machine, args.output)
+    return Answer(topology.to_document(machine), _text(machine, args.output))
+
+
+def _cluster(args: argparse.Namespace) -> Answer:
+    """Join nodes that were probed before."""
+    if not args.captures:
+        raise CaptureError("--network: needs the nodes' topology files", subject="--network")
+    parts = []
+    for file in args.captures:
+        part = topology.load(file)
+        parts.append(topology.rename_node(part, "n0", Path(file).stem) if part.nodes == ("n0",) else part)
+    machine = join(parts, describe.read(args.network))
     if args.output:
         topology.save(machine, args.output)
     return Answer(topology.to_document(machine), _text(machine, args.output))

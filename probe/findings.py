@@ -240,6 +240,11 @@ CODES: dict[str, Code] = {
         "Two machines number or wire their rails differently.",
         "Set NCCL_IB_HCA per machine from the printed assignment.",
     ),
+    "network-assumed": Code(
+        WARNING,
+        "The description gives no rates between switches; they are taken as non-blocking.",
+        "Describe the network with oversubscription, or give ibnetdiscover's output.",
+    ),
     "rails-isolated": Code(
         INFO, "Rails are not routed to each other.", "Plans keep rail i to rail i and relay inside the machine."
     ),

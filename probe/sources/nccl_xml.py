@@ -93,6 +93,10 @@ class _Reader:
                 self.subject,
                 "the file places the GPUs on PCI only; NCCL finds NVLink at run time, so its absence here says nothing",
             )
+        slow = [gpu.name for gpu in self.gpus if not gpu.pcie.gts]
+        if slow and self.described:
+            text = f"the PCIe speed of {abridge(slow)} is empty; the speed usual for the model is used"
+            self.note("xml-attribute", slow[0], text)
         if self.virtual:
             self.note(
                 "virtual-interfaces",

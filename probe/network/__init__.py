@@ -1,0 +1,1 @@
+"""The network between machines: descriptions of it, and joining nodes over it."""
