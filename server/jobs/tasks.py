@@ -170,6 +170,29 @@ def price(task: Json, _report: Report) -> Json:
     }
 
 
+def place(task: Json, _report: Report) -> Json:
+    """Place experts: {topology (text), loads, ..} -> the answer of ``synth place``."""
+    from solver.placement.answer import Request, answer
+    from synth.formats import expert_maps
+
+    options = {name: value for name, value in task.items() if name not in ("topology", "loads", "previous")}
+    previous = task.get("previous")
+    request = Request(
+        loads=expert_maps.read_loads({"loads": task["loads"]}, subject="body"),
+        previous=None if previous is None else expert_maps.read_map({"phy2log": previous}, subject="body"),
+        **options,
+    )
+    return answer(_topology(task["topology"]), request).document
+
+
+def export(task: Json, _report: Report) -> Json:
+    """A stored plan in another system's format: {plan (text), format} -> {text}."""
+    from synth.formats.msccl_xml import Dialect, dumps, from_plan
+
+    dialect = {"msccl-xml": Dialect.V2, "msccl-xml-v1": Dialect.V1}[task["format"]]
+    return {"text": dumps(from_plan(plan.from_document(json.loads(task["plan"])), dialect))}
+
+
 def cut(task: Json, _report: Report) -> Json:
     """All slices of a stored plan: {plan (text)} -> [[digest, text], ..] by rank."""
     whole = plan.from_document(json.loads(task["plan"]))
@@ -195,6 +218,8 @@ TASKS: dict[str, Callable[[Json, Report], Json]] = {
     "freeze": freeze,
     "check": check,
     "price": price,
+    "place": place,
+    "export": export,
     "cut": cut,
 }
 

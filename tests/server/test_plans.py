@@ -210,3 +210,27 @@ def test_a_price(client: TestClient, stored: dict[str, Any]) -> None:
     assert answer["seconds"] == pytest.approx(answer["busiest_links"][0]["seconds"] + 9e-6, rel=0.1)
     timeline = client.post("/v1/simulate", json={"plan": document, "bytes": 8_000_000, "cost": "timeline"})
     assert timeline.json()["seconds"] > 0
+
+
+def test_a_plan_in_another_format(client: TestClient, stored: dict[str, Any]) -> None:
+    digest = make_plan(client, topology=stored["digest"], collective="alltoall", bytes=1000)
+    response = client.get(f"/v1/plans/{digest}/export/msccl-xml")
+    assert response.headers["content-type"] == "application/xml"
+    assert response.text.startswith("<algo ")
+    assert client.get(f"/v1/plans/{digest}/export/word").status_code == 422
+    assert client.get(f"/v1/plans/{'0' * 64}/export/msccl-xml").status_code == 404
+
+
+def test_experts_are_placed(client: TestClient, stored: dict[str, Any]) -> None:
+    loads = [[float(1 + (expert * 7) % 13) for expert in range(16)] for _ in range(2)]
+    ask = {"topology": stored["digest"], "loads": loads, "replicas": 24}
+    answer = client.post("/v1/placements", json=ask).json()
+    assert [len(layer) for layer in answer["phy2log"]] == [24, 24]
+    assert all(set(layer) == set(range(16)) for layer in answer["phy2log"])
+    for got, bound in zip(answer["max_over_mean"], answer["bound_max_over_mean"], strict=True):
+        assert got >= bound - 1e-9
+    again = client.post("/v1/placements", json=ask | {"previous": answer["phy2log"]})
+    assert again.status_code == 200, again.text
+    for change in ({"replicas": 5}, {"loads": [[1.0], [1.0, 2.0]]}, {"loads": [[-1.0]]}, {"ep_size": 99}):
+        refused = client.post("/v1/placements", json=ask | change)
+        assert 400 <= refused.status_code < 500, refused.text

@@ -1,4 +1,4 @@
-"""Checking and pricing somebody's plan, stored here or not."""
+"""What is computed on the spot: checking and pricing somebody's plan, placing experts."""
 
 from __future__ import annotations
 
@@ -45,6 +45,14 @@ def simulate(body: schemas.SimulateRequest, context: Here, _: Reader) -> schemas
         "launch_ns": body.launch_ns,
     }
     return schemas.SimulateAnswer(**context.perform("price", task))
+
+
+@router.post("/placements")
+def place(body: schemas.PlacementRequest, context: Here, _: Reader) -> schemas.PlacementAnswer:
+    """Place experts, and copies of the busy ones, on ranks; the answer of ``synth place``."""
+    task = body.model_dump(exclude={"topology"}, exclude_none=True)
+    task["topology"] = _topology(context, body.topology)
+    return schemas.PlacementAnswer(**context.perform("place", task))
 
 
 def _check_ranks(context: Context, plan: Json) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -14,6 +14,7 @@ from server.jobs.request import SolveRequest
 from server.openapi import DOCUMENT, PROBLEMS
 from server.responses import immutable
 from server.store import plans
+from server.store.documents import unpack
 from server.store.jobs import Job
 from synth.errors import DemandError, NotFoundError
 from synth.plan.ir import MAX_BYTES
@@ -119,3 +120,20 @@ def get_slice(digest: schemas.Digest, rank: schemas.Rank, request: Request, cont
     """One rank's part of a plan, a synth-plan-slice/1 document; it never changes."""
     tag, packed = context.slices.get(digest, rank)
     return immutable(request, digest=tag, packed=packed, private=request.app.state.tokens is not None)
+
+
+@router.get(
+    "/{digest}/export/{format}",
+    response_class=Response,
+    responses={200: {"description": "MSCCL XML", "content": {"application/xml": {"schema": {"type": "string"}}}}},
+)
+def export_plan(
+    digest: schemas.Digest, format: Literal["msccl-xml", "msccl-xml-v1"], context: Here, _: Reader
+) -> Response:
+    """A plan in another system's format; 422 when that format cannot express it."""
+    with context.database.read() as connection:
+        packed = plans.get(connection, digest)
+    if packed is None:
+        raise NotFoundError(f"plan {digest}: is not stored here", subject="digest")
+    text = context.perform("export", {"plan": unpack(packed), "format": format})["text"]
+    return Response(text, media_type="application/xml")
