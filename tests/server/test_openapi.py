@@ -72,7 +72,7 @@ schema = schemathesis.openapi.from_path(COMMITTED)
 
 
 @schema.parametrize()
-@settings(max_examples=10, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 def test_generated_requests_get_what_the_document_says(case: Case, url: str) -> None:
     """A few for each operation, sensible and not: never a 5xx, every answer of a documented shape."""
     case.call_and_validate(
