@@ -41,7 +41,11 @@ def _start_time(pid: int) -> str | None:
 
 @contextlib.contextmanager
 def children(
-    command: Sequence[str], *, environment: Mapping[str, str] | None = None, stdout: Any = None
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    stdout: Any = None,
+    stderr: Any = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a command in a session of its own and end all of it on the way out: on success, error, Ctrl-C or SIGTERM.
 
@@ -54,6 +58,7 @@ def children(
             env={**(environment or os.environ), LIFELINE: line},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
+            stderr=stderr,
             start_new_session=True,
         )
         try:
