@@ -40,8 +40,7 @@ VALUES = [
 def survives(text: str | bytes) -> None:
     try:
         report = msccl_xml.verify(msccl_xml.parse(text))
-    except InputError as error:
-        assert "\n" not in error.message
+    except InputError:
         return
     assert all(violation.rule and violation.message for violation in report.violations)
 
@@ -51,7 +50,7 @@ def test_any_bytes(data: bytes) -> None:
     survives(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(VALUES)), min_size=1, max_size=6))
 def test_attributes_with_other_values(changes: list[tuple[int, str]]) -> None:
     text = EXCHANGE
@@ -62,7 +61,7 @@ def test_attributes_with_other_values(changes: list[tuple[int, str]]) -> None:
     survives(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=4))
 def test_lines_moved_and_dropped(moves: list[tuple[int, int]]) -> None:
     lines = EXCHANGE.splitlines()
