@@ -124,8 +124,8 @@ def launcher(folder: Path) -> Path:
         "#!/bin/sh\n"
         "# hydra calls: enter [options] ADDRESS COMMAND...\n"
         'while [ "${1#-}" != "$1" ]; do shift; done\n'
-        'host=$1; shift\n'
-        f'rank=$((${{host##*.}} - 1))\n'
+        "host=$1; shift\n"
+        f"rank=$((${{host##*.}} - 1))\n"
         f'exec ip netns exec "{PREFIX}$rank" sh -c "$*"\n'
     )
     script.chmod(0o755)
