@@ -19,6 +19,7 @@ from synth import documents, topology
 from synth.cli.answer import Answer
 from synth.errors import CaptureError
 from synth.topology import Severity, Topology
+from synth.units import parse_size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "leaf-spine:NODES_PER_LEAF:OVERSUBSCRIPTION, or a file (synth's description, Slurm's topology.conf or .yaml, "
         "topograph's graph, model or node labels, ibnetdiscover)",
     )
+    parser.add_argument("--measure", action="store_true", help="time every route between this machine's GPUs")
+    parser.add_argument("--max-seconds", type=float, default=20.0, metavar="S", help="of measuring (default 20)")
+    parser.add_argument("--max-bytes", default="16MiB", metavar="N", help="of a measured message (default 16MiB)")
+    parser.add_argument("--transport", default="nccl", help=argparse.SUPPRESS)
     parser.add_argument("--gpu", metavar="MODEL", help="the GPUs' product name, where a capture does not say it")
     parser.add_argument("--node", metavar="NAME", help="name of the node in device ids (default: n0, live: host name)")
     parser.add_argument(
@@ -55,6 +60,8 @@ def run(args: argparse.Namespace) -> Answer:
     if args.network:
         return _cluster(args)
     captures = bool(args.captures or args.smi or args.nccl_xml)
+    if args.measure and captures:
+        raise CaptureError("--measure: needs the machine itself, not a capture of it", subject="--measure")
     facts = merge(_captures(args)) if captures else live.read()
     if args.gpu:
         facts = replace(facts, gpus=tuple(replace(gpu, model=gpu.model or args.gpu) for gpu in facts.gpus))
@@ -62,6 +69,9 @@ def run(args: argparse.Namespace) -> Answer:
     if not node or "/" in node:
         raise CaptureError(f"--node: {node!r} cannot name a node; use a word without '/'", subject="--node")
     machine = build.topology(facts, name=_name(args, node), node=node)
+    timings = ""
+    if args.measure:
+        machine, timings = _measured(machine, args)
     if args.to != "topology":
         text = nccl_xml_file.write(facts) if args.to == "nccl-xml" else nccl_env.write(machine, nics.assign(machine))
         if args.output:
@@ -69,7 +79,17 @@ def run(args: argparse.Namespace) -> Answer:
         return Answer({"text": text}, f"written to {args.output}" if args.output else text.rstrip())
     if args.output:
         topology.save(machine, args.output)
-    return Answer(topology.to_document(machine), _text(machine, args.output))
+    return Answer(topology.to_document(machine), "\n\n".join(filter(None, [_text(machine, args.output), timings])))
+
+
+def _measured(machine: Topology, args: argparse.Namespace) -> tuple[Topology, str]:
+    from probe.measure.run import Limits
+    from probe.measure.start import measured
+
+    largest = parse_size(args.max_bytes, subject="--max-bytes")
+    if not 0 < args.max_seconds < 1e6 or not 1 <= largest <= 2**32:
+        raise CaptureError("--max-seconds and --max-bytes: must be above 0 (bytes at most 4 GiB)", subject="--measure")
+    return measured(machine, Limits(seconds=args.max_seconds, bytes=largest), transport=args.transport)
 
 
 def _cluster(args: argparse.Namespace) -> Answer:
