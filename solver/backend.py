@@ -100,11 +100,12 @@ class LinearProgram:
         if self._stop():
             event.interrupt()
 
-    def solve(self, stop: Cancel = lambda: False) -> LinearSolution:
+    def solve(self, stop: Cancel = lambda: False, *, most: int | None = None) -> LinearSolution:
         """Solve, from the last basis.
 
         Args:
             stop: asked during the solve whether to give up.
+            most: simplex steps after which to give up.
 
         Raises:
             Stopped: it was told to give up.
@@ -112,10 +113,12 @@ class LinearProgram:
         """
         model = self._model
         self._stop = stop
+        if most is not None:
+            model.setOptionValue("simplex_iteration_limit", most)
         model.run()
         model.setOptionValue("simplex_strategy", 4)  # primal: new columns leave the last basis primal feasible
         status = model.getModelStatus()
-        if status in (highspy.HighsModelStatus.kTimeLimit, highspy.HighsModelStatus.kInterrupt):
+        if status in (highspy.HighsModelStatus.kIterationLimit, highspy.HighsModelStatus.kInterrupt):
             raise Stopped
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolveError(f"the linear program ended as {model.modelStatusToString(status)}, not as optimal")

@@ -13,6 +13,7 @@ import numpy as np
 from solver.bound.columns import Columns
 from solver.bound.pricing import Pricer
 from solver.bound.problem import Problem, Shape
+from synth.collective.cheapest import min_arborescences
 
 MOVES = 4
 """A search makes at most so many moves per rank."""
@@ -98,19 +99,47 @@ def shallow_trees(weights: np.ndarray, roots: np.ndarray, depth: int) -> tuple[n
     finite = weights[np.isfinite(weights)]
     dear = 1e3 * ranks * max(float(finite.max(initial=0.0)), 1e-300)
     price = np.where(np.isfinite(weights) & ~np.eye(ranks, dtype=bool), weights, dear)
-    level = distance.copy()
-    # a rank with a direct hop may be a leaf at first; promoting it is what the search is about
-    level[(distance == 1)] = depth if depth <= 2 else 1
-    level[np.arange(count), roots] = 0
-    rows = np.arange(count)
-    active = rows
-    tolerance = 1e-9 * dear / (1e3 * ranks)
+    # two starts: everyone as near the root as can be, and the cheapest tree cut at the limit
+    near = distance.copy()
+    near[distance == 1] = depth if depth <= 2 else 1  # a leaf at first; promoting some is what the search is about
+    cheap = np.minimum(_depths(min_arborescences(weights[0], roots)[1]), depth)
+    best: tuple[np.ndarray, np.ndarray] | None = None
+    for level in (near, cheap):
+        level[np.arange(count), roots] = 0
+        parents, cost = _search(price, level, roots, depth, tolerance=1e-9 * dear / (1e3 * ranks))
+        if best is None:
+            best = parents, cost
+        else:
+            better = cost < best[1]
+            best = np.where(better[:, None], parents, best[0]), np.where(better, cost, best[1])
+    assert best is not None
+    return best
+
+
+def _depths(parents: np.ndarray) -> np.ndarray:
+    """[roots, ranks] hops from the root."""
+    ranks = parents.shape[1]
+    depth = np.zeros_like(parents)
+    here = parents.copy()
+    for _ in range(ranks):
+        inside = here >= 0
+        if not inside.any():
+            break
+        depth += inside
+        here = np.where(inside, np.take_along_axis(parents, np.maximum(here, 0), axis=1), -1)
+    return depth
+
+
+def _search(
+    price: np.ndarray, level: np.ndarray, roots: np.ndarray, depth: int, *, tolerance: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Move one rank per tree to its best other level until nothing gets cheaper: (parents, prices of the trees)."""
+    rows = active = np.arange(len(roots))
     ladder = np.arange(1, depth + 1)
-    for _ in range(MOVES * ranks):
+    for _ in range(MOVES * level.shape[1]):
         if not len(active):
             break
-        here = level[active]
-        gain = _gains(price if len(price) == 1 else price[active], here, ladder)
+        gain = _gains(price if len(price) == 1 else price[active], level[active], ladder)
         gain[np.arange(len(active)), roots[active]] = -np.inf
         flat = gain.reshape(len(active), -1)
         best = flat.argmax(axis=1)
@@ -120,7 +149,7 @@ def shallow_trees(weights: np.ndarray, roots: np.ndarray, depth: int) -> tuple[n
     parents, cost = _hang(price, level)
     parents[rows, roots] = -1
     cost[rows, roots] = 0.0
-    return parents, cost.sum(axis=1)
+    return parents, np.asarray(cost.sum(axis=1))
 
 
 def _allowed(price: np.ndarray, level: np.ndarray) -> np.ndarray:

@@ -12,13 +12,14 @@ from solver.bound.pricing import cheapest
 from solver.bound.shallow import farthest, limited
 from solver.schedule import timing
 from solver.schedule.draft import Draft, Strategy, Task
+from solver.schedule.polish import polish, route_rounds
 from solver.schedule.rounding import Whole, whole
 from synth.collective import Collective
 from synth.plan import Chunks, Transfers
 
-EXTRA_DEPTH = 3
-"""Routes this many hops deeper than the farthest rank are tried; beyond, filling the pipeline eats what they gain."""
-TOLERANCE = 1e-3
+PATIENCE = 1
+"""The search for the best depth ends after more depths than this that brought nothing."""
+TOLERANCE = 4e-3
 """How close to the bound routes of limited depth are brought."""
 
 
@@ -28,21 +29,48 @@ def drafts(task: Task) -> Iterator[Draft]:
     first = draft_of(problem, fractional, task.launch_ns)
     yield first
     deepest = depth_of(first)
-    least = farthest(problem)
-    for depth in range(least, min(least + EXTRA_DEPTH, deepest)):
-        if task.over:
-            return
+    depth, best, worse = farthest(problem), first.seconds(task), 0
+    kept = (fractional, first.segments)
+    pool = fractional.pool
+    while depth < deepest and worse <= PATIENCE and not task.over:
         shallow = generate(
             problem,
             deadline=task.deadline,
             tolerance=TOLERANCE,
             seed=task.seed,
             pricer=limited(depth, seed=task.seed),
+            start=no_deeper(problem, pool, depth),
             known_bound=fractional.bound,
             known_prices=fractional.prices,
             cancel=task.cancel,
         )
-        yield draft_of(problem, shallow, task.launch_ns)
+        pool = Columns.join([pool, shallow.pool])
+        draft = draft_of(problem, shallow, task.launch_ns)
+        yield draft
+        seconds = draft.seconds(task)
+        if seconds < best:
+            best, kept, worse = seconds, (shallow, draft.segments), 0
+        elif shallow.seconds <= fractional.seconds * (1 + 3 * TOLERANCE):  # depth no longer costs bandwidth
+            worse += 1
+        depth += max(1, depth // 3) if shallow.seconds > 1.2 * fractional.seconds else 1
+    shares = polish(problem, kept[0].pool, kept[1], seed=task.seed, stop=lambda: task.over)
+    if shares is not None:
+        used = np.flatnonzero(shares > 1e-9)
+        yield draft_of(problem, replace(kept[0], columns=kept[0].pool.take(used), shares=shares[used]), task.launch_ns)
+
+
+def no_deeper(problem: Problem, columns: Columns, depth: int) -> Columns:
+    """Those of the columns that are at most so deep."""
+    if not len(columns):
+        return columns
+    rounds = np.zeros(len(columns), dtype=np.int64)
+    shape = problem.commodities.shape[columns.commodity]
+    for kind in Shape:
+        mine = np.flatnonzero(shape == kind)
+        part = columns.take(mine)
+        if len(mine):
+            rounds[mine] = np.maximum.reduceat(route_rounds(replace(problem, paired=False), part), part.starts[:-1])
+    return columns.take(np.flatnonzero(rounds < depth))
 
 
 def depth_of(draft: Draft) -> int:

@@ -27,16 +27,16 @@ def out_tree_rounds(columns: Columns, ranks: int) -> np.ndarray:
 
 
 def in_tree_rounds(columns: Columns, ranks: int) -> np.ndarray:
-    """[hops] height of each hop's sender: the earliest round in which it has heard all its children."""
+    """[hops] the latest round in which each hop can run when its tree has as many rounds as it is deep.
+
+    This mirrors :func:`out_tree_rounds`: what spreads early in one direction is gathered late in the other.
+    """
+    mirrored = Columns(columns.commodity, columns.starts, columns.hops % ranks * ranks + columns.hops // ranks)
+    rounds = out_tree_rounds(mirrored, ranks)
+    if not len(rounds):
+        return rounds
     row = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
-    src, dst = row * ranks + columns.hops // ranks, row * ranks + columns.hops % ranks
-    height = np.zeros(len(columns) * ranks, dtype=np.int64)
-    while True:
-        taller = height.copy()
-        np.maximum.at(taller, dst, height[src] + 1)
-        if (taller == height).all():
-            return np.asarray(height[src])
-        height = taller
+    return np.asarray(np.maximum.reduceat(rounds, columns.starts[:-1])[row] - rounds)
 
 
 class Pipeline:
