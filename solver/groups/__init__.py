@@ -1,0 +1,1 @@
+"""Expert-parallel groups: which GPUs exchange with each other, and in which order."""
