@@ -18,15 +18,15 @@ FOLDER = Path(__file__).parent
 SUFFIX = {"msccl-xml": "xml", "msccl-xml-v1": "v1.xml", "mscclpp-json": "mscclpp.json"}
 
 
-def machine() -> Topology:
-    """Four GPUs, each joined to each."""
-    gpus = [f"n0/gpu{number}" for number in range(4)]
+def machine(count: int = 4) -> Topology:
+    """GPUs, each joined to each."""
+    gpus = [f"n0/gpu{number}" for number in range(count)]
     devices = [Device(id=gpu, kind=DeviceKind.GPU, node="n0") for gpu in gpus]
     links = [
         Link(src=a, dst=b, link_class=LinkClass.NVLINK, bytes_per_s=50e9, latency_ns=700)
         for a, b in permutations(gpus, 2)
     ]
-    return Topology(name="four", devices=tuple(devices), links=tuple(links))
+    return Topology(name="mesh", devices=tuple(devices), links=tuple(links))
 
 
 def plans() -> dict[str, Plan]:

@@ -4,7 +4,20 @@ from synth.formats.msccl_xml.algorithm import Algorithm
 from synth.formats.msccl_xml.dialects import Dialect
 from synth.formats.msccl_xml.from_plan import from_plan
 from synth.formats.msccl_xml.reader import load, looks_like_xml, parse
+from synth.formats.msccl_xml.to_plan import Imported, to_plan
 from synth.formats.msccl_xml.verify import Report, verify
 from synth.formats.msccl_xml.writer import dumps
 
-__all__ = ["Algorithm", "Dialect", "Report", "dumps", "from_plan", "load", "looks_like_xml", "parse", "verify"]
+__all__ = [
+    "Algorithm",
+    "Dialect",
+    "Imported",
+    "Report",
+    "dumps",
+    "from_plan",
+    "load",
+    "looks_like_xml",
+    "parse",
+    "to_plan",
+    "verify",
+]

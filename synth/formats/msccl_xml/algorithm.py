@@ -25,7 +25,15 @@ class Buffer(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a step does: ``incoming`` is the message it receives, ``+`` the reduction."""
+    """What a step does: ``incoming`` is the message it receives, ``+`` the reduction.
+
+    Attributes:
+        receives: whether it takes a message.
+        sends: whether it gives a message.
+        adds: whether it reduces.
+        reads_src: whether it reads its source.
+        writes_dst: whether it writes its destination.
+    """
 
     SEND = "s"
     """Send src."""
@@ -46,30 +54,12 @@ class Kind(StrEnum):
     NOP = "nop"
     """Only waits: carries a second dependency for the step after it."""
 
-    @property
-    def receives(self) -> bool:
-        """Whether it takes a message."""
-        return self.value[0] == "r" and self is not Kind.REDUCE
-
-    @property
-    def sends(self) -> bool:
-        """Whether it gives a message."""
-        return self.value[-1] == "s"
-
-    @property
-    def adds(self) -> bool:
-        """Whether it reduces."""
-        return self is Kind.REDUCE or self.value.startswith("rr")
-
-    @property
-    def reads_src(self) -> bool:
-        """Whether it reads its source."""
-        return self.adds or self in (Kind.SEND, Kind.COPY)
-
-    @property
-    def writes_dst(self) -> bool:
-        """Whether it writes its destination."""
-        return self not in (Kind.SEND, Kind.RECEIVE_REDUCE_SEND, Kind.NOP)
+    def __init__(self, code: str) -> None:
+        self.receives = code[0] == "r" and code != "re"
+        self.sends = code[-1] == "s"
+        self.adds = code == "re" or code.startswith("rr")
+        self.reads_src = self.adds or code in ("s", "cpy")
+        self.writes_dst = code not in ("s", "rrs", "nop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
