@@ -54,7 +54,9 @@ class _Builder:
         self.ids: dict[str, str] = {}
         self.gpus = {gpu.name: gpu for gpu in facts.gpus}
         self.bundles = facts.bundles or ()
-        self.uplinks: dict[str, PcieLink] = {device.name: device.pcie for device in facts.devices}
+        self.uplinks: dict[str, PcieLink] = {gpu.name: gpu.pcie for gpu in facts.gpus}
+        # GPUs lower their PCIe generation when idle, NICs do not: theirs counts as it is
+        self.uplinks |= {nic.name: replace(nic.pcie, most_gts=nic.pcie.gts) for nic in facts.nics}
         self.uplinks |= {bridge.name: bridge.pcie for bridge in facts.bridges}
         children = Counter(facts.parents.values())
         # a bridge with one device below is a wire; only bridges that join several are devices
@@ -199,7 +201,11 @@ class _Builder:
         parent, link = self.facts.parents[name], self.uplinks[name]
         while parent in self.wires:
             above = self.uplinks[parent]
-            if above.gts and (not link.gts or above.gts * (above.width or 16) < link.gts * (link.width or 16)):
+            if _speed(above) and (not _speed(link) or _speed(above) < _speed(link)):
                 link = above
             parent = self.facts.parents[parent]
         return parent, link
+
+
+def _speed(link: PcieLink) -> float:
+    return (link.most_gts or link.gts) * (link.width or 16)

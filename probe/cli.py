@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from probe import build, live, nics
+from probe import agent, build, live, nics
 from probe.exports import nccl_env
 from probe.exports import nccl_xml as nccl_xml_file
 from probe.facts import Facts
@@ -17,6 +17,8 @@ from probe.network.join import join
 from probe.sources import nccl_xml, nvidia_smi, sniff
 from synth import documents, topology
 from synth.cli.answer import Answer
+from synth.cli.inputs import progress
+from synth.client import Client, Environment
 from synth.errors import CaptureError
 from synth.topology import Severity, Topology
 from synth.units import parse_size
@@ -44,6 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-seconds", type=float, default=20.0, metavar="S", help="of measuring (default 20)")
     parser.add_argument("--max-bytes", default="16MiB", metavar="N", help="of a measured message (default 16MiB)")
     parser.add_argument("--transport", default="nccl", help=argparse.SUPPRESS)
+    parser.add_argument("--post", action="store_true", help="report to the synth server (--server or SYNTH_SERVER)")
+    parser.add_argument("--watch", action="store_true", help="report now and after each change, until stopped")
+    parser.add_argument("--server", metavar="URL", help="the synth server; default SYNTH_SERVER")
+    parser.add_argument("--interval", type=float, default=30.0, metavar="S", help="between readings (default 30)")
     parser.add_argument("--gpu", metavar="MODEL", help="the GPUs' product name, where a capture does not say it")
     parser.add_argument("--node", metavar="NAME", help="name of the node in device ids (default: n0, live: host name)")
     parser.add_argument(
@@ -57,21 +63,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """Read the sources given, or this machine, and answer with its topology."""
+    captured = bool(args.captures or args.smi or args.nccl_xml)
     if args.network:
         return _cluster(args)
-    captures = bool(args.captures or args.smi or args.nccl_xml)
-    if args.measure and captures:
+    if args.measure and captured:
         raise CaptureError("--measure: needs the machine itself, not a capture of it", subject="--measure")
-    facts = merge(_captures(args)) if captures else live.read()
-    if args.gpu:
-        facts = replace(facts, gpus=tuple(replace(gpu, model=gpu.model or args.gpu) for gpu in facts.gpus))
-    node = args.node or ("n0" if captures else live.host_name())
+    node = args.node or ("n0" if captured else live.host_name())
     if not node or "/" in node:
         raise CaptureError(f"--node: {node!r} cannot name a node; use a word without '/'", subject="--node")
-    machine = build.topology(facts, name=_name(args, node), node=node)
+    if args.watch:
+        return _watch(args, node)
+    facts, machine = _read(args, node)
     timings = ""
     if args.measure:
         machine, timings = _measured(machine, args)
+    if args.post:
+        agent.report(_client(args), node, machine)
     if args.to != "topology":
         text = nccl_xml_file.write(facts) if args.to == "nccl-xml" else nccl_env.write(machine, nics.assign(machine))
         if args.output:
@@ -80,6 +87,30 @@ def run(args: argparse.Namespace) -> Answer:
     if args.output:
         topology.save(machine, args.output)
     return Answer(topology.to_document(machine), "\n\n".join(filter(None, [_text(machine, args.output), timings])))
+
+
+def _read(args: argparse.Namespace, node: str) -> tuple[Facts, Topology]:
+    """Facts and topology of the captures, or of this machine."""
+    captured = args.captures or args.smi or args.nccl_xml
+    facts = merge(_captures(args)) if captured else live.read()
+    if args.gpu:
+        facts = replace(facts, gpus=tuple(replace(gpu, model=gpu.model or args.gpu) for gpu in facts.gpus))
+    return facts, build.topology(facts, name=_name(args, node), node=node)
+
+
+def _client(args: argparse.Namespace) -> Client:
+    environment = Environment.read()
+    return Client.from_environment(replace(environment, server=args.server or environment.server))
+
+
+def _watch(args: argparse.Namespace, node: str) -> Answer:
+    if not 0 < args.interval < 1e6:
+        raise CaptureError("--interval: must be above 0 seconds", subject="--interval")
+    stop = agent.stop_on_signals()
+    sent = agent.watch(
+        lambda: _read(args, node)[1], _client(args), node, interval=args.interval, stop=stop, tell=progress
+    )
+    return Answer({"node": node, "reports": sent}, f"{sent} reports sent")
 
 
 def _measured(machine: Topology, args: argparse.Namespace) -> tuple[Topology, str]:

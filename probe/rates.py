@@ -151,11 +151,12 @@ def pcie_rate(link: PcieLink, gpus: tuple[Gpu, ...] = (), lanes: int = 0) -> Rat
     """Usable rate of a PCIe link, each way.
 
     Args:
-        link: what was read; where it has no generation, the following decide.
+        link: what was read; idle GPUs lower the generation, so the best both ends can do counts; where none was
+            read, the following decide.
         gpus: the machine's GPUs, whose models imply a generation.
         lanes: NVLinks of one GPU, which date the machine: 18 came with PCIe 5.0, 8 and 12 with 4.0.
     """
-    gts, width = link.gts or link.most_gts, (link.width or link.most_width) or 16
+    gts, width = link.most_gts or link.gts, (link.width or link.most_width) or 16
     if gts:
         known = min(PCIE_X16, key=lambda rate: abs(rate - gts))
         return Rate(PCIE_X16[known] * width / 16, f"{known:g} GT/s x{width}", Confidence.READ)

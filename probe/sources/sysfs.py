@@ -246,17 +246,19 @@ def _gigabits(text: str) -> float:
 
 
 def _pcie(folder: Path) -> PcieLink:
-    def gts(name: str) -> float:
-        match = re.match(r"([0-9]{1,3}(?:\.[0-9]+)?) GT/s", _text(folder / name))
+    def gts(file: Path) -> float:
+        match = re.match(r"([0-9]{1,3}(?:\.[0-9]+)?) GT/s", _text(file))
         return float(match[1]) if match else 0.0
 
     def width(name: str) -> int:
         lanes = _integer(_text(folder / name)) or 0
         return lanes if 0 < lanes <= 32 else 0
 
+    # what the slot above can do limits what the card can
+    most = [speed for place in (folder, folder.resolve().parent) if (speed := gts(place / "max_link_speed"))]
     return PcieLink(
-        gts=gts("current_link_speed"),
+        gts=gts(folder / "current_link_speed"),
         width=width("current_link_width"),
-        most_gts=gts("max_link_speed"),
+        most_gts=min(most, default=0.0),
         most_width=width("max_link_width"),
     )
