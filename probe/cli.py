@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from probe import agent, build, live, nics
+from probe import agent, build, compare, live, nics
 from probe.exports import nccl_env
 from probe.exports import nccl_xml as nccl_xml_file
 from probe.facts import Facts
@@ -42,6 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "leaf-spine:NODES_PER_LEAF:OVERSUBSCRIPTION, or a file (synth's description, Slurm's topology.conf or .yaml, "
         "topograph's graph, model or node labels, ibnetdiscover)",
     )
+    parser.add_argument(
+        "--compare", action="store_true", help="this machine as NVML, nvidia-smi, sysfs and NCCL's own dump see it"
+    )
     parser.add_argument("--measure", action="store_true", help="time every route between this machine's GPUs")
     parser.add_argument("--max-seconds", type=float, default=20.0, metavar="S", help="of measuring (default 20)")
     parser.add_argument("--max-bytes", default="16MiB", metavar="N", help="of a measured message (default 16MiB)")
@@ -66,6 +69,8 @@ def run(args: argparse.Namespace) -> Answer:
     captured = bool(args.captures or args.smi or args.nccl_xml)
     if args.network:
         return _cluster(args)
+    if args.compare:
+        return _compare()
     if args.measure and captured:
         raise CaptureError("--measure: needs the machine itself, not a capture of it", subject="--measure")
     node = args.node or ("n0" if captured else live.host_name())
@@ -96,6 +101,17 @@ def _read(args: argparse.Namespace, node: str) -> tuple[Facts, Topology]:
     if args.gpu:
         facts = replace(facts, gpus=tuple(replace(gpu, model=gpu.model or args.gpu) for gpu in facts.gpus))
     return facts, build.topology(facts, name=_name(args, node), node=node)
+
+
+def _compare() -> Answer:
+    reports, failures = compare.gather()
+    if not reports:
+        raise CaptureError("--compare: no source answers (" + "; ".join(failures) + ")", subject="--compare")
+    rows = compare.compare(reports)
+    agree = all(row.agrees for row in rows)
+    facts = [{"fact": row.fact, "values": row.values, "agrees": row.agrees} for row in rows]
+    document = {"agree": agree, "facts": facts, "not_there": failures}
+    return Answer(document, compare.table(rows, failures), 0 if agree else 1)
 
 
 def _client(args: argparse.Namespace) -> Client:
