@@ -10,10 +10,11 @@ from server.context import Context, Here, Reader
 from server.errors import TooManyRanks
 from server.openapi import PROBLEMS
 from server.planning import known_topology
-from server.reading import check_size
-from synth import documents
+from server.reading import INLINE, check_size
+from synth import documents, topology
 from synth.documents import Json
 from synth.errors import TopologyError
+from synth.formats import expert_maps
 
 router = APIRouter(tags=["checks"], route_class=JsonRoute, responses=PROBLEMS)
 
@@ -51,6 +52,7 @@ def simulate(body: schemas.SimulateRequest, context: Here, _: Reader) -> schemas
 def place(body: schemas.PlacementRequest, context: Here, _: Reader) -> schemas.PlacementAnswer:
     """Place experts, and copies of the busy ones, on ranks; the answer of ``synth place``."""
     task = body.model_dump(exclude={"topology"}, exclude_none=True)
+    expert_maps.read_loads({"loads": body.loads}, subject="")
     task["topology"] = _topology(context, body.topology)
     return schemas.PlacementAnswer(**context.perform("place", task))
 
@@ -69,5 +71,6 @@ def _topology(context: Context, wanted: str | Json) -> str:
     if isinstance(wanted, str):
         with context.database.read() as connection:
             return known_topology(connection, wanted).text
-    check_size(context.settings, wanted, where="#/topology")
+    if check_size(context.settings, wanted, where="#/topology") <= INLINE:
+        return topology.dumps(topology.from_document(wanted))  # what is wrong is said without a child process
     return documents.canonical(wanted)
