@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from runtime.elements import Element, Reduction, narrow, widen
-from synth.plan.program import Copies, Sums
+from synth.plan.program import Copies, Program, Sums
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +40,12 @@ class Memory(Protocol):
     def bind(self, source: Any, target: Any, scratch: int, element: Element) -> Buffers:
         """Put an operation's bytes together with ``scratch`` elements of scratch, which the next operation reuses."""
 
+    def prepare(self, program: Program, element: Element) -> None:
+        """Get ready for the local work of a program."""
+
+    def stream_of(self, given: Any) -> AbstractContextManager[None]:
+        """Inside, work is ordered with what the caller does with this array."""
+
     def copy(self, copies: Copies, buffers: Buffers) -> None:
         """Carry out local copies."""
 
@@ -57,6 +65,14 @@ class HostMemory:
         if len(self._scratch) < needed:
             self._scratch = np.empty(needed, dtype=np.uint8)
         return Buffers((source, target, self._scratch), element)
+
+    def prepare(self, program: Program, element: Element) -> None:
+        """Nothing to do."""
+
+    @contextmanager
+    def stream_of(self, given: Any) -> Iterator[None]:
+        """Nothing to do: the host does one thing after the other."""
+        yield
 
     def copy(self, copies: Copies, buffers: Buffers) -> None:
         """See :meth:`Memory.copy`."""

@@ -36,6 +36,7 @@ def execute(
     """
     memory = communicator.memory
     buffers = memory.bind(source, target, program.scratch, element)
+    memory.prepare(program, element)
     memory.copy(program.local, buffers)
     seconds = {}
     for round in program.rounds:

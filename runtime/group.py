@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -47,6 +48,7 @@ class Group:
         self._lock = threading.Lock()
         self._worker: ThreadPoolExecutor | None = None
         self._pending: list[HostHandle] = []
+        self._held: list[Any] = []
         self._stats = Stats(rank=communicator.rank)
         self._closed = False
 
@@ -146,7 +148,7 @@ class Group:
             self._perform(Operation(Collective.ALLTOALL), matrix * source.row, source, target)
             return target.given, matrix[:, self.rank].copy()
 
-        return self._issue(run, wait)
+        return self._issue(run, wait, source.given)
 
     def send_recv(
         self,
@@ -193,7 +195,7 @@ class Group:
             self._perform(operation, matrix * source.row, source, target)
             return target.given, matrix[:, self.rank].copy()
 
-        return self._issue(run, wait)
+        return self._issue(run, wait, source.given)
 
     def all_gather(self, x: Any, *, counts: Sequence[int] | np.ndarray | None = None, wait: bool = True) -> Any:
         """Everybody's rows, by rank. ``counts`` where ranks give different numbers of rows."""
@@ -261,10 +263,30 @@ class Group:
             self._perform(operation, counts, source, target, Reduction(op))
             return target.given if gives else None
 
-        return self._issue(run, wait)
+        return self._issue(run, wait, source.given)
 
-    def _issue(self, run: Callable[[], Any], wait: bool) -> Any:
-        """Run now, or on the group's own thread; operations never overtake each other."""
+    def record(self, call: Callable[[], Any], like: Any) -> Any:
+        """Record operations on GPU arrays as one CUDA graph; its ``replay()`` runs them again on the same arrays.
+
+        Args:
+            call: calls operations of this group with ``wait=True`` and known counts; it is run twice.
+            like: one of the arrays it works on.
+        """
+        memory: Any = self._communicator.memory
+        if not hasattr(memory, "held"):
+            raise InvalidUsage("record: CUDA graphs need arrays on a GPU; this group works on host memory")
+        communicator: Any = self._communicator
+        return import_module("runtime.cuda.handles").record(call, like, memory, communicator.follow)
+
+    def _issue(self, run: Callable[[], Any], wait: bool, given: Any) -> Any:
+        """Run now, or on the group's own thread or stream; operations never overtake each other."""
+        memory: Any = self._communicator.memory
+        if not wait and hasattr(memory, "side_stream"):
+            with self._exclusive(), memory.side_stream(given):
+                result = run()
+                handle = import_module("runtime.cuda.handles").DeviceHandle(result, given, memory, self._check)
+            self._held = [held for held in self._held if not held.done()] + [handle]  # keeps arrays until then
+            return handle
         if wait and not self._pending:
             with self._exclusive():
                 return run()
@@ -276,9 +298,13 @@ class Group:
                 return run()
 
         self._pending = [handle for handle in self._pending if not handle.done()]
-        handle = HostHandle(self._worker.submit(guarded))
-        self._pending.append(handle)
-        return handle.wait() if wait else handle
+        pending = HostHandle(self._worker.submit(guarded))
+        self._pending.append(pending)
+        return pending.wait() if wait else pending
+
+    def _check(self) -> None:
+        if not self.is_valid():
+            raise InvalidUsage("the group is closed or was aborted after an error; call synth.attach() again")
 
     def _exclusive(self) -> _Exclusive:
         return _Exclusive(self._lock, self.is_valid)

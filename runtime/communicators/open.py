@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from runtime.communicators.base import Communicator
 from runtime.place import Place
+from runtime.rendezvous import open_store
 from synth.errors import InvalidUsage
 
 TRANSPORTS = ("nccl", "nccl-cupy", "mpi")
@@ -22,11 +26,40 @@ def open_communicator(name: str, place: Place, deadline: float) -> Communicator:
         name = _choose()
     if name == "mpi":
         return _open_mpi(place, deadline)
+    if name in ("nccl", "nccl-cupy"):
+        return _open_nccl(name, place, deadline)
     raise InvalidUsage(f"transport {name!r}: is not known; must be auto, {' or '.join(TRANSPORTS)}", subject=name)
 
 
 def _choose() -> str:
+    """NCCL where a GPU and CuPy are there, else MPI."""
+    if find_spec("cupy") is not None:
+        cupy: Any = import_module("cupy")
+        with contextlib.suppress(Exception):  # no driver, or no device
+            if cupy.cuda.runtime.getDeviceCount() > 0:
+                return "nccl" if find_spec("nccl") is not None else "nccl-cupy"
     return "mpi"
+
+
+def _open_nccl(name: str, place: Place, deadline: float) -> Communicator:
+    """NCCL on GPU ``local rank``; torch is loaded first where it is there, so that both use one libnccl."""
+    for package in ("cupy", "nccl") if name == "nccl" else ("cupy",):
+        if find_spec(package) is None:
+            extra = "cuda13" if package == "cupy" else "nccl4py cuda-bindings"
+            raise InvalidUsage(f"transport {name}: the package {package} is not installed; pip install {extra}")
+    from runtime.communicators.nccl import NcclCommunicator
+
+    binding: Any
+    if name == "nccl":
+        from runtime.communicators.nccl4py import Nccl4py
+
+        binding = Nccl4py()
+    else:
+        from runtime.communicators.nccl_cupy import CupyNccl
+
+        binding = CupyNccl()
+    devices = int(import_module("cupy").cuda.runtime.getDeviceCount())
+    return NcclCommunicator(binding, place, open_store(place, deadline), place.local % devices, deadline)
 
 
 def _open_mpi(place: Place, deadline: float) -> Communicator:

@@ -1,0 +1,1 @@
+"""The GPU side: fused kernels, memory, handles and graphs, all through CuPy."""

@@ -1,0 +1,88 @@
+"""Handles of operations under way on a GPU, and recorded operations that are replayed as CUDA graphs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from runtime.cuda.memory import CudaMemory, current_stream
+
+
+class DeviceHandle:
+    """An operation enqueued on the group's own stream.
+
+    Args:
+        result: what the operation gives, once it is done.
+        given: the caller's array: its library says which stream waits.
+        check: raises when the group has failed meanwhile.
+    """
+
+    def __init__(self, result: Any, given: Any, memory: CudaMemory, check: Callable[[], None]) -> None:
+        cupy: Any = import_module("cupy")
+        self._result, self._given, self._check = result, given, check
+        self._event = cupy.cuda.Event(disable_timing=True)
+        self._event.record(memory.stream)
+
+    def wait(self) -> Any:
+        """Make the caller's current stream wait; the host does not."""
+        self._check()
+        current_stream(self._given).wait_event(self._event)
+        return self._result
+
+    def done(self) -> bool:
+        """Whether the GPU has finished it."""
+        return bool(self._event.done)
+
+
+class Recording:
+    """Operations recorded as one CUDA graph.
+
+    Attributes:
+        result: what the recorded call returned; every replay writes it anew.
+    """
+
+    def __init__(self, graph: Any, result: Any, given: Any, memory: CudaMemory, follow: Callable[[], None]) -> None:
+        self._graph, self._given, self._memory, self._follow = graph, given, memory, follow
+        self._held = memory.held()
+        self.result = result
+
+    def replay(self) -> Any:
+        """Run it again on the caller's current stream."""
+        with self._memory.stream_of(self._given):
+            self._graph.launch(self._memory.stream)
+            self._follow()
+        return self.result
+
+
+def record(call: Callable[[], Any], given: Any, memory: CudaMemory, follow: Callable[[], None]) -> Recording:
+    """Run ``call`` once, which makes connections and fills caches, then record it.
+
+    Args:
+        call: only enqueues work; counts are known.
+        given: an array it works on.
+        memory: of the group.
+        follow: called after each replay, to look after the work on the device.
+    """
+    cupy: Any = import_module("cupy")
+    call()
+    current_stream(given).synchronize()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with _current(given, stream):
+        stream.begin_capture()
+        try:
+            result = call()
+        finally:
+            graph = stream.end_capture()
+    graph.upload(stream)
+    stream.synchronize()
+    return Recording(graph, result, given, memory, follow)
+
+
+def _current(given: Any, stream: Any) -> Any:
+    """A context in which ``stream`` is current for the array's library."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.Tensor):
+        return torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr, device=given.device))
+    return stream
