@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import platform
+import queue
 import re
 import shutil
 import subprocess
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from probe.facts import Facts
@@ -29,7 +32,7 @@ def read() -> Facts:
     for sources in ((nvml.read, nvidia_smi_output), (sysfs.read,)):
         for source in sources:
             try:
-                reports.append(source())
+                reports.append(within(SECONDS, source))
                 break  # nvidia-smi asks the same driver; it is for machines without the library
             except CaptureError as error:
                 failures.append(error.message)
@@ -44,6 +47,33 @@ def read() -> Facts:
     merged = merge(reports)
     remarks = tuple(finding("source-failed", message.partition(":")[0], message) for message in failures)
     return replace(merged, findings=merged.findings + remarks)
+
+
+def within(seconds: float, source: Callable[[], Facts]) -> Facts:
+    """What a source says, if it says it in time; a driver call that hangs cannot be interrupted, only left behind.
+
+    Raises:
+        CaptureError: the source failed, or did not answer in time.
+    """
+    answers: queue.Queue[Facts | BaseException] = queue.Queue()
+
+    def ask() -> None:
+        try:
+            answers.put(source())
+        except BaseException as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise CaptureError(
+            f"{source.__module__.rpartition('.')[2]}: did not answer within {seconds:g} s; the driver may be stuck "
+            "(a partly seated bridge does this)"
+        ) from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def only_visible(tree: Facts, driver: Facts) -> Facts:

@@ -15,12 +15,16 @@ from dataclasses import replace
 from probe.facts import Bundle, Facts, Gpu, Nic
 from probe.findings import finding
 from probe.rates import model_of
+from probe.rename import renamed
 from probe.wiring import with_bundles
 from synth.errors import CaptureError
 from synth.topology import Finding
 
 LIVE = ("NVML", "sysfs")
 """Sources that see this machine as it is; what a file names beyond them is not there."""
+
+FIELDS = ("pci", "uuid", "model", "numa", "sm", "memory_numa")
+"""What is compared, and credited to a source, of each GPU."""
 
 DIRECTNESS = ("NVML", "sysfs", "NCCL topology XML", "lstopo XML", "nvidia-smi topo -m", "nvidia-smi nvlink")
 
@@ -64,7 +68,7 @@ class _Merger:
         self.live = any(report.source in LIVE for report in reports)
         for report in reports:
             names = self._match_gpus(report) | self._match_nics(report)
-            self.reports.append(_renamed(report, names))
+            self.reports.append(renamed(report, names))
 
     def _disagree(self, what: str, subject: str, one: tuple[str, object], other: tuple[str, object]) -> None:
         text = f"{what}: {one[0]} says {one[1]}, {other[0]} says {other[1]}; {one[0]} is the more direct"
@@ -100,10 +104,17 @@ class _Merger:
             if index is None:
                 names[gpu.name] = f"GPU{len(self.gpus)}"
                 self.gpus.append(replace(gpu, name=names[gpu.name]))
+                self._credit(self.gpus[-1], report.source)
                 continue
             names[gpu.name] = self.gpus[index].name
             self.gpus[index] = self._joined_gpu(self.gpus[index], gpu, report.source)
         return names
+
+    def _credit(self, gpu: Gpu, source: str) -> None:
+        """Remember where each value of a GPU comes from; the first that gave it stays."""
+        for field in FIELDS:
+            if getattr(gpu, field) is not None:
+                self.origin.setdefault(f"{gpu.name}.{field}", source)
 
     def _same_gpu(self, gpu: Gpu) -> int | None:
         for index, other in enumerate(self.gpus):
@@ -113,14 +124,15 @@ class _Merger:
 
     def _joined_gpu(self, one: Gpu, other: Gpu, source: str) -> Gpu:
         """The first report's values, filled up with the second's."""
-        for field in ("pci", "uuid", "numa", "sm", "memory_numa"):
+        for field in FIELDS:
             mine, theirs = getattr(one, field), getattr(other, field)
-            if mine is not None and theirs is not None and mine != theirs:
-                self._disagree(f"{field} of {one.name}", one.name, ("the first source", mine), (source, theirs))
-            elif mine is None and theirs is not None:
-                self.origin[f"{one.name}.{field}"] = source
-        if one.model and other.model and model_of(one) != model_of(replace(one, model=other.model)):
-            self._disagree(f"model of {one.name}", one.name, ("the first source", one.model), (source, other.model))
+            same = mine == theirs
+            if field == "model" and mine and theirs:  # names differ in wording, not in what they mean
+                same = model_of(one) == model_of(replace(one, model=theirs))
+            if mine is not None and theirs is not None and not same:
+                known = self.origin[f"{one.name}.{field}"]
+                self._disagree(f"{field} of {one.name}", one.name, (known, mine), (source, theirs))
+        self._credit(replace(other, name=one.name), source)
         return replace(
             one,
             pci=one.pci or other.pci,
@@ -145,13 +157,13 @@ class _Merger:
             if index is None:
                 names[nic.name] = f"NIC{len(self.nics)}"
                 self.nics.append(replace(nic, name=names[nic.name]))
+                self.origin[f"{names[nic.name]}.numa"] = report.source
                 continue
             one = self.nics[index]
             names[nic.name] = one.name
             if one.numa is not None and nic.numa is not None and one.numa != nic.numa:
-                self._disagree(
-                    f"NUMA node of {one.name}", one.name, ("the first source", one.numa), (report.source, nic.numa)
-                )
+                known = self.origin.get(f"{one.name}.numa", "the more direct source")
+                self._disagree(f"numa of {one.name}", one.name, (known, one.numa), (report.source, nic.numa))
             self.nics[index] = replace(
                 one,
                 device=one.device or nic.device,
@@ -168,7 +180,7 @@ class _Merger:
     def facts(self) -> Facts:
         tree = next((report for report in self.reports if report.parents), None)
         parents, sockets = self._tree(tree)
-        paths = self._first("path", [report.paths for report in self.reports])
+        paths = self._first("distance", [report.paths for report in self.reports])
         merged = Facts(
             source=" + ".join(dict.fromkeys(report.source for report in self.reports)),
             host=self.host,
@@ -205,14 +217,13 @@ class _Merger:
     def _first(self, what: str, tables: Sequence[Mapping]) -> dict:
         """Entry by entry, the most direct source's value; a difference is a finding."""
         result: dict = {}
+        said: dict = {}
         for report, table in zip(self.reports, tables, strict=True):
             for key, value in table.items():
                 mine = result.setdefault(key, value)
-                if what == "P2P" and mine != value:
-                    self._disagree(f"P2P {'-'.join(key)}", key[0], ("the first source", mine), (report.source, value))
-                elif what == "path" and _differ(mine, value):
-                    text = ("the first source", mine), (report.source, value)
-                    self._disagree(f"distance {'-'.join(key)}", key[0], *text)
+                known = said.setdefault(key, report.source)
+                if (what == "P2P" and mine != value) or (what == "distance" and _differ(mine, value)):
+                    self._disagree(f"{what} {'-'.join(key)}", key[0], (known, mine), (report.source, value))
         return result
 
     def _bundles(self) -> tuple[Bundle, ...] | None:
@@ -252,57 +263,3 @@ def _differ(one: object, other: object) -> bool:
     """Whether two paths say different distances, where both say one."""
     a, b = getattr(one, "distance", None), getattr(other, "distance", None)
     return a is not None and b is not None and a != b
-
-
-def _only(report: Facts, names: set[str]) -> Facts:
-    """The report without devices that were not matched."""
-    lost = {device.name for device in report.devices} - names
-    if not lost:
-        return report
-    return replace(
-        report,
-        gpus=tuple(gpu for gpu in report.gpus if gpu.name not in lost),
-        nics=tuple(nic for nic in report.nics if nic.name not in lost),
-        parents={name: parent for name, parent in report.parents.items() if name not in lost},
-        paths={pair: path for pair, path in report.paths.items() if not lost & set(pair)},
-        bundles=None
-        if report.bundles is None
-        else tuple(bundle for bundle in report.bundles if not lost & {bundle.gpu, bundle.peer}),
-        ports={name: ports for name, ports in report.ports.items() if name not in lost},
-        peers={pair: status for pair, status in report.peers.items() if not lost & set(pair)},
-        fabric={name: state for name, state in report.fabric.items() if name not in lost},
-    )
-
-
-def _renamed(report: Facts, names: Mapping[str, str]) -> Facts:
-    """The report with its devices called as in the merged machine."""
-
-    def new(name: str) -> str:
-        return names.get(name, name)
-
-    def told(noticed: Finding) -> Finding:
-        left, dash, right = noticed.subject.partition("-")
-        known = left in names and (not dash or right in names)
-        return replace(noticed, subject=f"{new(left)}{dash}{new(right)}" if known else noticed.subject)
-
-    report = _only(report, set(names))
-    order = {name: position for position, name in enumerate(names.values())}
-    pairs = {
-        (new(a), new(b)) if order[new(a)] < order[new(b)] else (new(b), new(a)): path
-        for (a, b), path in report.paths.items()
-    }
-    return replace(
-        report,
-        gpus=tuple(replace(gpu, name=new(gpu.name)) for gpu in report.gpus),
-        nics=tuple(replace(nic, name=new(nic.name)) for nic in report.nics),
-        parents={new(name): parent for name, parent in report.parents.items()},
-        paths=pairs,
-        bundles=None
-        if report.bundles is None
-        else tuple(replace(b, gpu=new(b.gpu), peer=new(b.peer)) for b in report.bundles),
-        ports={new(name): ports for name, ports in report.ports.items()},
-        peers={(new(a), new(b)): status for (a, b), status in report.peers.items()},
-        fabric={new(name): state for name, state in report.fabric.items()},
-        doubtful=frozenset((new(a), new(b)) for a, b in report.doubtful),
-        findings=tuple(told(noticed) for noticed in report.findings),
-    )

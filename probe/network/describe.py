@@ -10,7 +10,7 @@ from typing import Any
 from probe.network import infiniband, slurm, topograph
 from probe.network.model import Network
 from synth import documents
-from synth.errors import CaptureError
+from synth.errors import CaptureError, DocumentError
 from synth.units import parse_size
 
 SHAPES = ("flat", "rails", "isolated-rails", "leaf-spine")
@@ -43,7 +43,7 @@ def parse(text: str, *, subject: str) -> Network:
         return slurm.read_conf(text, subject=subject)
     if re.search(r"^(?:Switch|Ca)\s+[0-9]+ \"[SH]-", text, re.M):
         return infiniband.read(text, subject=subject)
-    document = documents.parse(text, subject=subject) if text.lstrip().startswith("{") else _yaml(text, subject)
+    document = _json(text, subject) if text.lstrip().startswith("{") else _yaml(text, subject)
     if isinstance(document, list):
         return slurm.read_yaml(document, subject=subject)
     if isinstance(document, dict):
@@ -60,6 +60,13 @@ def parse(text: str, *, subject: str) -> Network:
         "topology.conf and topology.yaml, topograph's graph, model and node labels, and ibnetdiscover",
         subject=subject,
     )
+
+
+def _json(text: str, subject: str) -> Any:
+    try:
+        return documents.parse(text, subject=subject)
+    except DocumentError as error:
+        raise CaptureError(error.message, subject=subject) from None
 
 
 def _yaml(text: str, subject: str) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from probe.facts import SWITCHED, Bridge, Bundle, Facts, Gpu, Nic, PcieLink, Socket
+from probe.facts import Bridge, Facts, Gpu, Nic, PcieLink, Socket
 from probe.findings import finding
 from probe.rates import PCI_IDS
+from probe.sources.nccl_links import resolve
+from probe.sources.pci import bus_id, integer
 from probe.sources.xml_tree import Element, parse
 from synth.errors import CaptureError
 from synth.topology import Finding
@@ -16,7 +18,6 @@ from synth.topology.model import abridge
 VERSIONS = ("1", "2")
 """NCCL writes 1, RCCL 2."""
 
-_SENTINEL = re.compile(r"f{7,8}:ff:ff\.[0-9a-f]")
 _VIRTUAL = re.compile(r"br-|docker|cali|tunl|veth|virbr|vxlan|flannel|cni|dummy|ifb|lo$|kube|vnet|lxc")
 _SOCKETS = re.compile(r"eth|en[opsx]|em[0-9]|bond|ib[0-9]|wl")
 
@@ -45,13 +46,6 @@ def read(text: str | bytes, *, subject: str = "nccl-xml") -> Facts:
             f"{subject}: line {root.line}: <system> has version {version!r}; NCCL writes 1, RCCL 2", subject=subject
         )
     return _Reader(subject).facts(root)
-
-
-def bus_id(text: str) -> str:
-    """A bus id as sysfs writes it: four digits of domain, lower case."""
-    text = text.strip().lower()
-    domain, _, rest = text.partition(":")
-    return f"{domain[-4:].rjust(4, '0')}:{rest}" if rest and domain.strip("0") == domain[-4:].strip("0") else text
 
 
 class _Reader:
@@ -85,7 +79,8 @@ class _Reader:
                     subject=self.subject,
                 )
         self._order()
-        bundles = self._bundles()
+        bundles, linked = resolve(self.links, self.gpus)
+        self.findings += linked
         self._check_masks()
         if self.gpus and not self.described:
             self.note(
@@ -126,7 +121,7 @@ class _Reader:
 
     def _cpu(self, cpu: Element) -> None:
         name = f"host{len(self.sockets)}"
-        numa = _integer(cpu.attributes.get("numaid"))
+        numa = integer(cpu.attributes.get("numaid"))
         arch, vendor = cpu.attributes.get("arch"), cpu.attributes.get("vendor")
         self.sockets.append(
             Socket(
@@ -134,8 +129,8 @@ class _Reader:
                 numa=numa if numa is not None and numa >= 0 else None,
                 cpus=cpu.attributes.get("affinity"),
                 vendor=vendor if arch in (None, "x86_64") else arch,
-                model=_integer(cpu.attributes.get("modelid")),
-                family=_integer(cpu.attributes.get("familyid")),
+                model=integer(cpu.attributes.get("modelid")),
+                family=integer(cpu.attributes.get("familyid")),
             )
         )
         if cpu.attributes.get("host_hash"):
@@ -171,7 +166,7 @@ class _Reader:
     def _gpu(self, pci: Element, bus: str, parent: str, socket: str) -> None:
         inner = next((child for child in pci.children if child.tag == "gpu"), None)
         attributes = inner.attributes if inner else {}
-        dev = _integer(attributes.get("dev"))
+        dev = integer(attributes.get("dev"))
         gcn = attributes.get("gcn")
         name = f"GPU{dev}" if dev is not None and dev >= 0 else f"GPU@{bus}"
         if name in {gpu.name for gpu in self.gpus}:
@@ -181,7 +176,7 @@ class _Reader:
                 name=name,
                 pci=bus,
                 model=gcn if gcn else PCI_IDS.get(pci.attributes.get("device", "").lower()),
-                sm=None if gcn else _integer(attributes.get("sm")),
+                sm=None if gcn else integer(attributes.get("sm")),
                 numa=self.sockets[-1].numa,
                 pcie=_pcie(pci),
                 visible=dev is None or dev >= 0,
@@ -219,7 +214,7 @@ class _Reader:
         if device is not None and bus is None and _VIRTUAL.match(device):
             self.virtual.append(device)
             return
-        speed = _integer(attributes.get("speed")) or 0
+        speed = integer(attributes.get("speed")) or 0
         name = f"NIC{len(self.nics)}"
         self.nics.append(
             Nic(
@@ -245,89 +240,6 @@ class _Reader:
             self.parents = {renamed.get(name, name): parent for name, parent in self.parents.items()}
             self.links = [(renamed[name], link, socket) for name, link, socket in self.links]
 
-    def _bundles(self) -> list[Bundle]:
-        by_bus = {gpu.pci: gpu.name for gpu in self.gpus}
-        chips: list[Bundle] = []
-        lanes: dict[tuple[str, str], int] = {}
-        rate: dict[tuple[str, str], float] = {}
-        hidden: list[str] = []
-        for gpu, link, socket in self.links:
-            if link.tag == "c2c":
-                chips += _chip(gpu, socket, link)
-                continue
-            if not link.attributes.get("target"):
-                continue
-            target = link.attributes.get("target", "")
-            count = _integer(link.attributes.get("count")) or (1 if "count" not in link.attributes else 0)
-            peer = self._peer(gpu, link, target, by_bus, socket, hidden)
-            if peer is not None and count > 0:
-                lanes[gpu, peer] = lanes.get((gpu, peer), 0) + count
-                if (bandwidth := _integer(link.attributes.get("bw"))) is not None:
-                    rate[gpu, peer] = bandwidth * 1e9
-        if hidden:
-            self.note(
-                "fabric-remote-unknown",
-                hidden[0],
-                f"NVLinks of {abridge(list(dict.fromkeys(hidden)))} report an all-ones target: a switch that is not "
-                "visible here, not one more NVLink domain",
-            )
-        self._both_ways(lanes)
-        self._siblings(lanes)
-        return chips + [
-            Bundle(gpu=gpu, peer=peer, lanes=count, lane_bytes_per_s=rate.get((gpu, peer), 0.0))
-            for (gpu, peer), count in lanes.items()
-        ]
-
-    def _peer(
-        self, gpu: str, link: Element, target: str, by_bus: dict[str | None, str], socket: str, hidden: list[str]
-    ) -> str | None:
-        if _SENTINEL.fullmatch(target.lower()):
-            hidden.append(gpu)
-            return SWITCHED
-        if re.fullmatch(r"[0-9]{1,4}", target) and f"GPU{int(target)}" in set(by_bus.values()):
-            peer: str | None = f"GPU{int(target)}"
-        else:
-            peer = by_bus.get(bus_id(target))
-        if peer == gpu:
-            self.note(
-                "self-link",
-                gpu,
-                f"line {link.line}: an NVLink of {gpu} ends at {target}, which is {gpu} itself; it is not counted",
-            )
-            return None
-        if peer is not None:
-            return peer
-        kind = link.attributes.get("tclass", "").lower()
-        if kind == "0x068001":
-            return socket  # NVLink to a Power9 socket
-        if kind != "0x068000":
-            self.note(
-                "target-unknown",
-                gpu,
-                f"line {link.line}: an NVLink of {gpu} ends at {target or 'nothing'}, which the file does not hold; "
-                "taken as an invisible switch",
-            )
-        return SWITCHED
-
-    def _both_ways(self, lanes: dict[tuple[str, str], int]) -> None:
-        names = {gpu.name for gpu in self.gpus}
-        for (gpu, peer), count in list(lanes.items()):
-            back = lanes.get((peer, gpu))
-            if peer in names and back is None:
-                lanes[peer, gpu] = count
-                self.note("one-way-link", gpu, f"the NVLink {gpu} to {peer} is listed at {gpu} only; taken both ways")
-
-    def _siblings(self, lanes: dict[tuple[str, str], int]) -> None:
-        """A GPU with another number of lanes into the switch than all its siblings stands out."""
-        counts = {gpu: count for (gpu, peer), count in lanes.items() if peer == SWITCHED}
-        if len(counts) < 3:
-            return
-        usual = max(set(counts.values()), key=list(counts.values()).count)
-        for gpu, count in counts.items():
-            if count < usual:
-                text = f"{gpu} has {count} NVLinks into the switch, its siblings have {usual}"
-                self.note("nvlink-fewer", gpu, text)
-
     def _check_masks(self) -> None:
         masks: list[tuple[Socket, int]] = []
         for socket in self.sockets:
@@ -342,14 +254,6 @@ class _Reader:
             masks.append((socket, mask))
 
 
-def _chip(gpu: str, socket: str, link: Element) -> list[Bundle]:
-    """A chip-to-chip link to the socket; NCCL writes megabytes per second."""
-    bandwidth, count = _integer(link.attributes.get("bw")) or 0, _integer(link.attributes.get("count")) or 1
-    if bandwidth <= 0 or count <= 0:
-        return []
-    return [Bundle(gpu=gpu, peer=socket, lanes=count, lane_bytes_per_s=bandwidth * 1e6, chip=True)]
-
-
 def _mask(text: str | None) -> int:
     digits = (text or "").replace(",", "")
     return int(digits, 16) if re.fullmatch(r"[0-9a-fA-F]{1,1024}", digits) else 0
@@ -357,10 +261,5 @@ def _mask(text: str | None) -> int:
 
 def _pcie(pci: Element) -> PcieLink:
     speed = re.match(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*GT/s", pci.attributes.get("link_speed", ""))
-    width = _integer(pci.attributes.get("link_width")) or 0
+    width = integer(pci.attributes.get("link_width")) or 0
     return PcieLink(gts=float(speed[1]) if speed else 0.0, width=width if 0 < width <= 32 else 0)
-
-
-def _integer(text: str | None) -> int | None:
-    match = re.match(r"\s*(-?[0-9]{1,9})(?:\.[0-9]*)?\s*$", text or "")
-    return int(match[1]) if match else None

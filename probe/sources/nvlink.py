@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from probe.facts import Ports
-from probe.sources.nccl_xml import bus_id
+from probe.sources.pci import bus_id
 
 _GPU = re.compile(r"\s*GPU ([0-9]{1,3}): ([^()]+?)\s*(?:\(UUID: ([^)]*)\))?\s*")
 _SPEED = re.compile(r"\s*Link ([0-9]{1,3}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|<?inactive>?)\s*", re.I)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from probe.facts import SWITCHED, Bundle, Distance, Facts, Gpu, Path, PcieLink, Ports
 from probe.findings import finding
-from probe.sources.nccl_xml import bus_id
+from probe.sources.pci import bus_id
 from synth.errors import CaptureError
 from synth.topology import Finding
 from synth.topology.model import abridge

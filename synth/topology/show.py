@@ -8,7 +8,7 @@ from synth.topology.model import Device, DeviceKind, Link, LinkClass, Topology, 
 from synth.topology.routes import routes_from
 from synth.units import format_rate
 
-MATRIX_GPUS = 32
+MATRIX_GPUS = 16
 """Machines with more GPUs than this are drawn without the matrix, which no terminal could show."""
 
 TREE_DEVICES = 400

@@ -1,9 +1,10 @@
+import threading
 from pathlib import Path
 
 import pytest
 
 from probe import build, live
-from probe.facts import SWITCHED
+from probe.facts import SWITCHED, Facts
 from probe.merge import merge
 from probe.sources import nccl_xml, nvidia_smi, nvml, sysfs
 from synth.errors import CaptureError
@@ -139,3 +140,15 @@ def test_a_machine_without_a_gpu_says_what_each_source_said(monkeypatch: pytest.
     monkeypatch.setattr(sysfs, "read", missing)
     with pytest.raises(CaptureError, match="no driver"):
         live.read()
+
+
+def test_a_source_that_hangs_is_left_behind():
+    release = threading.Event()
+
+    def hangs() -> Facts:
+        release.wait(30)
+        raise AssertionError("nobody waits for this")
+
+    with pytest.raises(CaptureError, match="did not answer within"):
+        live.within(0.05, hangs)
+    release.set()
