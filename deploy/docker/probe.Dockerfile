@@ -1,9 +1,9 @@
 # The probe of one node.  From the root of the repository:
 #
 #   docker build -f deploy/docker/probe.Dockerfile -t synth-probe .
-#   docker run --rm --read-only --tmpfs /run/synth --cap-drop ALL --security-opt no-new-privileges --gpus all \
-#       -e NVIDIA_DRIVER_CAPABILITIES=utility -e SYNTH_SERVER=https://synth.example:8443 -e SYNTH_NODE=$(hostname) \
-#       synth-probe
+#   docker run --rm --read-only --cap-drop ALL --security-opt no-new-privileges --gpus all \
+#       -e NVIDIA_DRIVER_CAPABILITIES=utility -e SYNTH_SERVER=https://synth.example:8443 \
+#       synth-probe --watch --node $(hostname)
 #
 # The driver's libraries come from the host through the NVIDIA container toolkit. Not built or run in this repository's
 # tests, which have no Docker daemon and no GPU: they check that every path copied exists and that every command parses.
@@ -20,9 +20,9 @@ RUN python -m venv /opt/synth \
 
 FROM docker.io/library/python:3.12-slim-bookworm
 COPY --from=build /opt/synth /opt/synth
-COPY deploy/docker/probe.sh /opt/synth/bin/synth-report
-RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin synth \
- && chmod 0755 /opt/synth/bin/synth-report
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin synth
 USER 10001:10001
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SYNTH_CACHE=off
-ENTRYPOINT ["/opt/synth/bin/synth-report"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/opt/synth/bin/synth", "probe"]
+CMD ["--watch"]

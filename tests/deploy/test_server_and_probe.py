@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,9 +20,7 @@ import httpx2
 import pytest
 import yaml
 
-from synth import topology
 from synth.cli.main import COMMANDS, Parser
-from synth.topology import catalog
 from tests.server.conftest import Server, fake_solver, serve
 
 __all__ = ["fake_solver", "serve"]  # fixtures
@@ -50,23 +49,19 @@ def test_every_command_of_a_unit_exists(unit: Path) -> None:
     found = commands(unit.read_text())
     assert found
     for program, *words in found:
-        if program == "/opt/synth/bin/synth":
-            parse_command(words)
-        else:
-            assert (program, words[0]) == ("/opt/synth/bin/python", "-m")
-            assert importlib.util.find_spec(words[1])
+        assert program == "/opt/synth/bin/synth"
+        parse_command(words)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    units = [*UNITS, *(DEPLOY / "systemd").glob("*.timer")]
-    for unit in units:  # the programs are installed elsewhere; everything else stays as it is
+    for unit in UNITS:  # the programs are installed elsewhere; everything else stays as it is
         text = (
             unit.read_text().replace("/opt/synth/bin/synth", "/bin/true").replace("/opt/synth/bin/python", "/bin/true")
         )
         (tmp_path / unit.name).write_text(text)
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / unit.name) for unit in units)],
+        ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / unit.name) for unit in UNITS)],
         capture_output=True,
         text=True,
         check=False,
@@ -107,13 +102,14 @@ def test_a_dockerfile_copies_what_exists_and_runs_as_nobody_special(dockerfile: 
         assert re.search(rf"^{extra} = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
 
-def test_the_servers_entry_point_parses() -> None:
-    text = (DEPLOY / "docker" / "server.Dockerfile").read_text()
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+def test_an_entry_point_parses(dockerfile: Path) -> None:
+    text = dockerfile.read_text()
     entry, arguments = (
         json.loads(match) for name in ("ENTRYPOINT", "CMD") for match in re.findall(rf"^{name} (\[.+\])$", text, re.M)
     )
-    args = parse_command([*entry, *arguments][1:])
-    assert (args.host, args.db) == ("0.0.0.0", "/data/synth.db")
+    assert entry[0] == "/opt/synth/bin/synth"
+    parse_command([*entry, *arguments][1:])
 
 
 def test_compose_names_what_exists() -> None:
@@ -131,32 +127,26 @@ def test_compose_names_what_exists() -> None:
     assert set(server["secrets"]) <= set(compose["secrets"])
 
 
-def test_the_probes_script_reports_to_a_server(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """The real script, client and server; only the probe itself is a stand-in that writes a catalog machine."""
+def test_the_agents_command_reports_to_a_server(serve: Callable[..., Server], shared: Path, tmp_path: Path) -> None:
+    """The unit's own command line, on a capture instead of this machine, until SIGTERM."""
     server = serve("--workers", "0")
-    (tmp_path / "bin").mkdir()
-    topology.save(catalog.build("hgx-h100x1"), tmp_path / "machine.json")
-    stand_in = tmp_path / "bin" / "synth"
-    stand_in.write_text(f'#!/bin/sh\n[ "$1 $2 $3 $4" = "probe --node n0 -o" ] && cp {tmp_path}/machine.json "$5"\n')
-    stand_in.chmod(0o755)
-    (tmp_path / "bin" / "python").symlink_to(sys.executable)
-    environment = os.environ | {
-        "SYNTH_SERVER": server.url,
-        "SYNTH_NODE": "n0",
-        "SYNTH_RUN": str(tmp_path),
-        "SYNTH_BIN": str(tmp_path / "bin"),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-    }
-    script = ["sh", str(DEPLOY / "docker" / "probe.sh")]
-    for word in ("changed", "unchanged"):
-        done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(f"n0: {word}, 0 findings, fingerprint ")
-    reported = httpx2.get(f"{server.url}/v1/nodes", trust_env=False).json()["nodes"]
-    assert [node["name"] for node in reported] == ["n0"]
-    server.kill()
-    done = subprocess.run(
-        script, env=environment | {"SYNTH_TIMEOUT": "0.5"}, capture_output=True, text=True, timeout=60, check=False
+    unit = (DEPLOY / "systemd" / "synth-probe.service").read_text()
+    (words,) = (line[1:] for line in commands(unit.replace("%H", "n0")))
+    capture = next((shared / "data" / "topo").glob("050*"))
+    done = subprocess.Popen(
+        [sys.executable, "-m", "synth.cli.main", *words, "--smi", str(capture)],
+        env=os.environ | {"SYNTH_SERVER": server.url},
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    assert done.returncode == 1
-    assert "does not answer (Connection refused)" in done.stderr
+    try:
+        assert done.stderr is not None
+        assert done.stderr.readline().startswith("reported n0: ")
+        reported = httpx2.get(f"{server.url}/v1/nodes", trust_env=False).json()["nodes"]
+        assert [node["name"] for node in reported] == ["n0"]
+        done.send_signal(signal.SIGTERM)
+        assert done.wait(20) == 0
+    finally:
+        done.kill()
+        done.wait()
+        done.stderr.close()
