@@ -47,6 +47,8 @@ class _Reader:
         lanes = {count for count in lanes if count <= MAX_LANES}
         glued = [row.label for row in self.table.rows if row.glued]
         for row in self.table.rows:
+            # a CPU list can only follow the last cell
+            row.cells[:-1] = ["?" if "-" in cell or "," in cell else cell for cell in row.cells[:-1]]
             last = row.cells[-1]
             if not last.startswith("NV") or (last[2:].isdecimal() and int(last[2:]) <= MAX_LANES):
                 continue

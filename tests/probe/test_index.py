@@ -143,6 +143,11 @@ def test_glued_lane_counts_are_not_read_greedily():
     assert facts.gpus[0].numa == 0
 
 
+def test_a_cpu_list_in_the_middle_of_a_row_is_no_lane_count():
+    facts = sniff.read(b"\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV120-31\tNV12\nGPU1\tNV12\t X \tNV12\n", subject="x")
+    assert {str(path) for path in facts.paths.values()} == {"NV12"}
+
+
 def test_memory_numa_nodes_are_told_from_those_of_cpus():
     gpus = read(capture("014").name).gpus
     assert [gpu.numa for gpu in gpus[:3]] == [0, 0, 1]
