@@ -124,6 +124,7 @@ class Group:
         send_counts: Sequence[int] | np.ndarray | None = None,
         *,
         counts: np.ndarray | None = None,
+        out: Any = None,
         wait: bool = True,
     ) -> Any:
         """Rows for every rank out, rows from every rank in.
@@ -132,6 +133,7 @@ class Group:
             send: [rows, ...] rows for rank 0 first, then for rank 1, and so on.
             send_counts: [ranks] how many rows for each; default equally many.
             counts: [ranks, ranks] everybody's send_counts where all ranks know them: saves an exchange.
+            out: where the rows go; default a new array.
             wait: False returns a handle.
 
         Returns:
@@ -144,11 +146,23 @@ class Group:
             if problem is not None:
                 raise problem
             shape = (int(matrix[:, self.rank].sum()), *source.shape[1:])
-            target = source.empty(shape)
+            target = source.empty(shape) if out is None else flat(out, name="out")
+            if (target.shape, target.element) != (shape, source.element):
+                raise InvalidArgument(
+                    f"out: is {target.element.name} of shape {target.shape}; "
+                    f"{source.element.name} of shape {shape} arrives",
+                    subject="out",
+                )
             self._perform(Operation(Collective.ALLTOALL), matrix * source.row, source, target)
             return target.given, matrix[:, self.rank].copy()
 
         return self._issue(run, wait, source.given)
+
+    def exchange_counts(self, send_counts: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Everybody's send counts, [ranks, ranks]: what ``counts`` of :meth:`all_to_all` takes."""
+        mine = as_counts(send_counts, (self.size,))
+        with self._exclusive():
+            return self._share(mine, None)
 
     def send_recv(
         self,
@@ -303,11 +317,13 @@ class Group:
         return pending.wait() if wait else pending
 
     def _check(self) -> None:
-        if not self.is_valid():
-            raise InvalidUsage("the group is closed or was aborted after an error; call synth.attach() again")
+        if self._closed:
+            raise InvalidUsage("the group is closed; call synth.attach() again")
+        if (failure := self._communicator.failure) is not None:
+            raise RemoteError(failure.message, rank=failure.rank, round=failure.round)
 
     def _exclusive(self) -> _Exclusive:
-        return _Exclusive(self._lock, self.is_valid)
+        return _Exclusive(self._lock, self._check)
 
     def _perform(
         self,
@@ -401,15 +417,17 @@ class Group:
 class _Exclusive:
     """One operation at a time, on a group that still works."""
 
-    def __init__(self, lock: threading.Lock, valid: Callable[[], bool]) -> None:
-        self._lock, self._valid = lock, valid
+    def __init__(self, lock: threading.Lock, check: Callable[[], None]) -> None:
+        self._lock, self._check = lock, check
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
             raise InvalidUsage("the group is used by two threads at once; use one thread, or wait=False")
-        if not self._valid():
+        try:
+            self._check()
+        except BaseException:
             self._lock.release()
-            raise InvalidUsage("the group is closed or was aborted after an error; call synth.attach() again")
+            raise
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()

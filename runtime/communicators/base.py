@@ -11,6 +11,7 @@ import numpy as np
 from runtime.buffers import Buffers, Memory
 from runtime.elements import Element, Reduction
 from synth.collective import Collective
+from synth.errors import RemoteError
 from synth.plan.program import Message
 
 DEADLINE = 30.0
@@ -52,6 +53,10 @@ class Communicator(Protocol):
     size: int
     deadline: float
     memory: Memory
+
+    @property
+    def failure(self) -> RemoteError | None:
+        """What ended it, None while it works."""
 
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
         """Exchange the messages of one round; all of them progress together.

@@ -42,6 +42,11 @@ class LocalCommunicator:
         self.memory: Memory = HostMemory()
         self._open = True
 
+    @property
+    def failure(self) -> RemoteError | None:
+        """See :class:`Communicator`."""
+        return self.world.failure
+
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
         """See :meth:`Communicator.group`."""
         for message in sends:

@@ -52,7 +52,8 @@ class MpiCommunicator:
         self.size: int = world.Get_size()
         self.deadline = deadline
         self.memory: Memory = HostMemory()
-        self._open, self._failed = True, False
+        self._open = True
+        self.failure: RemoteError | None = None
         self._unfinished: list[Any] = []
         self._comm = world
         self._exchange_host(b"synth", _HELLO)
@@ -116,7 +117,7 @@ class MpiCommunicator:
 
     def is_valid(self) -> bool:
         """See :meth:`Communicator.is_valid`."""
-        return self._open and not self._failed
+        return self._open and self.failure is None
 
     def abort(self, reason: str = "") -> None:
         """See :meth:`Communicator.abort`."""
@@ -174,12 +175,12 @@ class MpiCommunicator:
                 else f"rank {rank} did not answer {'at the start' if round is None else f'in round {round}'}, "
                 f"says rank {teller}; close this group and attach again"
             )
-            self._failed = _state["broken"] = True
-            raise RemoteError(message, rank=rank, round=round)
+            self.failure, _state["broken"] = RemoteError(message, rank=rank, round=round), True
+            raise self.failure
 
     def _give_up(self, error: RemoteError) -> None:
         """Stop using the communicator and tell the peers why."""
-        self._failed = _state["broken"] = True
+        self.failure, _state["broken"] = error, True
         note = np.array([-1 if value is None else value for value in (error.rank, error.round)], dtype=np.int64)
         for peer in range(self.size):
             if peer not in (self.rank, error.rank):
@@ -189,8 +190,8 @@ class MpiCommunicator:
     def _check(self) -> None:
         if not self._open:
             raise InvalidUsage("the communicator is closed")
-        if self._failed:
-            raise InvalidUsage("the communicator was aborted after an earlier RemoteError; attach again")
+        if (failure := self.failure) is not None:
+            raise RemoteError(failure.message, rank=failure.rank, round=failure.round)
         self._hear_abort()
 
 

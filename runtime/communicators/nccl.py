@@ -117,7 +117,7 @@ class NcclCommunicator:
         self._epoch = _epochs["next"]
         _epochs["next"] += 1
         self._lock = threading.RLock()
-        self._failure: RemoteError | None = None
+        self.failure: RemoteError | None = None
         self._open = True
         self._inside: tuple[float, int | None, tuple[int, ...]] | None = None
         self._flying: deque[tuple[float, int | None, tuple[int, ...], Any]] = deque()
@@ -207,7 +207,7 @@ class NcclCommunicator:
 
     def is_valid(self) -> bool:
         """See :meth:`Communicator.is_valid`."""
-        return self._open and self._failure is None
+        return self._open and self.failure is None
 
     def abort(self, reason: str = "") -> None:
         """See :meth:`Communicator.abort`."""
@@ -274,7 +274,7 @@ class NcclCommunicator:
         began, turn = time.monotonic(), 0
         while not event.done:
             turn += 1
-            if self._failure is not None:
+            if self.failure is not None:
                 break
             if time.monotonic() - began > self.deadline and not self._flying:
                 raise self._lost(None, ())
@@ -291,7 +291,7 @@ class NcclCommunicator:
     def _watch(self) -> None:
         """Look after rounds on the device, and after calls that do not return."""
         self._cupy.cuda.Device(self.memory.device).use()
-        while self._open and self._failure is None:
+        while self._open and self.failure is None:
             time.sleep(min(0.05, self.deadline / 10))
             if (inside := self._inside) is not None:
                 if self._library.blocking and time.monotonic() - inside[0] > self.deadline:
@@ -322,8 +322,8 @@ class NcclCommunicator:
         return failure
 
     def _fail(self, failure: RemoteError) -> None:
-        if self._failure is None:
-            self._failure = failure
+        if self.failure is None:
+            self.failure = failure
             if self._library.blocking:
                 self._die(failure.round, failure)
             self._library.abort()
@@ -336,7 +336,7 @@ class NcclCommunicator:
         os._exit(EXIT_STUCK)
 
     def _check(self, *, closed_too: bool = True) -> None:
-        if (failure := self._failure) is not None:
+        if (failure := self.failure) is not None:
             raise RemoteError(failure.message, rank=failure.rank, round=failure.round)
         if closed_too and not self._open:
             raise InvalidUsage("the communicator is closed")
