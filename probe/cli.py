@@ -14,6 +14,7 @@ from probe.facts import Facts
 from probe.merge import merge
 from probe.network import describe
 from probe.network.join import join
+from probe.observed import observed
 from probe.sources import nccl_xml, nvidia_smi, sniff
 from synth import documents, topology
 from synth.cli.answer import Answer
@@ -89,9 +90,10 @@ def run(args: argparse.Namespace) -> Answer:
         if args.output:
             documents.write(args.output, text)
         return Answer({"text": text}, f"written to {args.output}" if args.output else text.rstrip())
+    document = topology.to_document(machine) | {"observed": observed(facts, node)}
     if args.output:
-        topology.save(machine, args.output)
-    return Answer(topology.to_document(machine), "\n\n".join(filter(None, [_text(machine, args.output), timings])))
+        documents.write(args.output, documents.canonical(document) + "\n")
+    return Answer(document, "\n\n".join(filter(None, [_text(machine, args.output), timings])))
 
 
 def _read(args: argparse.Namespace, node: str) -> tuple[Facts, Topology]:
