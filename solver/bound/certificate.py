@@ -49,7 +49,7 @@ def certify(problem: Problem, prices: np.ndarray) -> Certificate:
         problem: what was priced.
         prices: [rows] price of one second of each link.
     """
-    lengths = prices / problem.routes.topology.bytes_per_s
+    lengths = problem.link_prices(prices) / problem.routes.topology.bytes_per_s
     lengths = lengths / max(lengths.max(initial=0.0), 1e-300)
     written = np.array([float(f"{length:.{DIGITS}g}") for length in lengths])
     certificate = Certificate("lengths", 0.0, lengths=written)
@@ -84,7 +84,7 @@ def prove(
         TopologyError: some rank cannot reach another.
     """
     began = time.monotonic()
-    problem = Problem.of(Routes.among(topology, ranks), demand)
+    problem = Problem.of(Routes.among(topology, ranks), demand, symmetric=True)
     fractional = generate(
         problem, deadline=began + time_limit, seed=seed, second=limited(max(farthest(problem), 2)), cancel=cancel
     )

@@ -24,6 +24,10 @@ from solver.bound.problem import Problem
 
 TOLERANCE = 1e-4
 SMOOTHING = 0.7
+WARM_UP = 8
+"""Steps of multiplicative weights before the first linear program."""
+LARGE = 256
+"""Beyond so many ranks pricing is dearer than the linear program."""
 PATIENCE = 6
 """An inexact pricer is given up when so many steps in a row bring less than ``tolerance``."""
 
@@ -164,17 +168,22 @@ def generate(
     exact = pricer is cheapest
     rows = problem.crossing.shape[1]
     best_prices = _even_prices(problem) if known_prices is None else known_prices
+    warm = WARM_UP if problem.routes.ranks <= LARGE else 2
     best_bound = known_bound
     columns, costs = pricer(problem, best_prices)
     scale = max(float(columns.usage(problem).sum(axis=0).max()), 1e-300)
     master = Master(problem, scale=scale, seed=seed)
     if exact:
         best_bound = max(best_bound, proven(problem, costs, best_prices))
-    for batch in (columns, *_warm_up(problem, columns, pricer), *([] if start is None else [start])):
+    for batch in (
+        columns,
+        *_warm_up(problem, columns, pricer, steps=warm, stop=stop),
+        *([] if start is None else [start]),
+    ):
         master.add(batch)
     if second is not None:
         columns, _ = second(problem, best_prices)
-        for batch in (columns, *_warm_up(problem, columns, second, stop=stop)):
+        for batch in (columns, *_warm_up(problem, columns, second, steps=warm, stop=stop)):
             master.add(batch)
     seconds, shares, solved = float("inf"), np.zeros(0), 0
     smoothing = SMOOTHING
@@ -229,12 +238,12 @@ def _even_prices(problem: Problem) -> np.ndarray:
     """Equal prices on all links that some route crosses."""
     used = np.zeros(problem.crossing.shape[1])
     used[np.unique(problem.crossing.indices)] = 1.0
+    if problem.group is not None:
+        used *= np.bincount(problem.group.link_orbit)
     return np.asarray(used / max(used.sum(), 1.0))
 
 
-def _warm_up(
-    problem: Problem, columns: Columns, pricer: Pricer, *, steps: int = 8, stop: Cancel = lambda: False
-) -> list[Columns]:
+def _warm_up(problem: Problem, columns: Columns, pricer: Pricer, *, steps: int, stop: Cancel) -> list[Columns]:
     """Columns from a few steps of multiplicative weights, which cost no linear program.
 
     Source: Young, "Randomized rounding without solving the linear program", 1995.

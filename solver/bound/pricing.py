@@ -39,15 +39,73 @@ def cheapest(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]
             continue
         root = commodities.root[mine]
         if shape is Shape.PATH:
-            distance, onward = shortest_paths(weights)
-            parts.append(Columns.of_paths(mine, root, commodities.end[mine], onward))
-            costs.append(distance[root, commodities.end[mine]])
+            found, cost = _cheapest_paths(weights, mine, root, commodities.end[mine])
+            parts.append(found)
+            costs.append(cost)
         else:
             inward = shape is Shape.IN_TREE
             cost, parents = min_arborescences(weights.T if inward else weights, root)
             parts.append(Columns.of_trees(mine, parents, inward=inward))
             costs.append(cost)
     return Columns.join(parts), np.concatenate(costs)
+
+
+def _cheapest_paths(
+    weights: np.ndarray, commodity: np.ndarray, root: np.ndarray, end: np.ndarray
+) -> tuple[Columns, np.ndarray]:
+    """Shortest paths, from all ranks at once or, where few of them start any, from those alone."""
+    sources, row = np.unique(root, return_inverse=True)
+    if len(sources) * 8 > len(weights):
+        distance, onward = shortest_paths(weights)
+        return Columns.of_paths(commodity, root, end, onward), distance[root, end]
+    return hop_limited_paths(weights, commodity, sources, row, end, len(weights))
+
+
+def hop_limited_paths(
+    weights: np.ndarray, commodity: np.ndarray, sources: np.ndarray, row: np.ndarray, end: np.ndarray, most: int
+) -> tuple[Columns, np.ndarray]:
+    """Cheapest paths of at most so many hops, by dynamic programming over hops (Bellman, 1958; Ford, 1956).
+
+    Args:
+        weights: [ranks, ranks] price of each hop.
+        commodity: [n] labels.
+        sources: [sources] ranks that paths start at.
+        row: [n] position in ``sources`` of each path's start.
+        end: [n] where it ends.
+        most: hops.
+
+    Returns:
+        (one column per path, [n] prices).
+    """
+    ranks = len(weights)
+    best = np.full((len(sources), ranks), np.inf)
+    best[np.arange(len(sources)), sources] = 0.0
+    via: list[np.ndarray] = []
+    for _ in range(most):
+        last = np.empty((len(sources), ranks), dtype=np.int64)
+        following = np.empty_like(best)
+        for position in range(len(sources)):
+            through = best[position, :, None] + weights
+            # staying costs nothing, so that it wins against a detour at the same price
+            last[position] = through.argmin(axis=0)
+            following[position] = through[last[position], np.arange(ranks)]
+        stays = following >= best * (1 - 1e-12)
+        last = np.where(stays, np.arange(ranks), last)
+        following = np.where(stays, best, following)
+        if stays.all():
+            break
+        via.append(last)
+        best = following
+    here, rows, hops = end.copy(), [], []
+    for last in reversed(via):
+        before = last[row, here]
+        moved = np.flatnonzero(before != here)
+        rows.append(moved)
+        hops.append(before[moved] * ranks + here[moved])
+        here = before
+    rows.reverse()
+    hops.reverse()
+    return Columns.gather(commodity, np.concatenate(rows), np.concatenate(hops)), best[row, end]
 
 
 def shortest_paths(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

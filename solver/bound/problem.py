@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from solver.symmetry import Group, find_group
 from synth.collective import Collective, Demand
 from synth.topology import Routes
 
@@ -58,17 +59,24 @@ class Problem:
         routes: among the ranks, helpers last.
         demand: what must be delivered.
         commodities: see :class:`Commodities`.
-        paired: whether commodities r and ranks + r are the two halves of root r of an allreduce.
+        paired: whether the commodities are the in-trees and then the out-trees of the roots of an allreduce.
+        group: symmetries; commodities are then one per orbit, and rows are orbits of links.
     """
 
     routes: Routes
     demand: Demand
     commodities: Commodities
     paired: bool
+    group: Group | None = None
 
     @classmethod
-    def of(cls, routes: Routes, demand: Demand) -> Problem:
+    def of(cls, routes: Routes, demand: Demand, *, symmetric: bool = False) -> Problem:
         """The program of one demand.
+
+        Args:
+            routes: among the ranks, helpers last.
+            demand: what must be delivered.
+            symmetric: use the symmetries of the machine, where there are any.
 
         Raises:
             TopologyError: some rank cannot reach another.
@@ -76,7 +84,8 @@ class Problem:
         routes.require_connected()
         blocks = demand.blocks
         count = len(blocks.size)
-        ranks = np.arange(routes.ranks)
+        group = find_group(routes, demand) if symmetric else None
+        ranks = np.arange(routes.ranks) if group is None else group.representatives
         match demand.collective:
             case Collective.ALLTOALL | Collective.SENDRECV:
                 shape, root, end, block = np.zeros(count), blocks.origin, blocks.target, np.arange(count)
@@ -90,17 +99,40 @@ class Problem:
                 shape = np.repeat([Shape.IN_TREE, Shape.OUT_TREE], len(ranks))
                 root, end, block = np.tile(ranks, 2), np.full(2 * len(ranks), -1), np.zeros(2 * len(ranks), dtype=int)
         commodities = Commodities(shape.astype(np.int64), root, end, blocks.size[block], block)
+        if group is not None:
+            kept = np.flatnonzero(np.isin(root, group.representatives))
+            commodities = Commodities(*(getattr(commodities, name)[kept] for name in Commodities.__slots__))
         return cls(
-            routes=routes, demand=demand, commodities=commodities, paired=demand.collective is Collective.ALLREDUCE
+            routes=routes,
+            demand=demand,
+            commodities=commodities,
+            paired=demand.collective is Collective.ALLREDUCE,
+            group=group,
         )
 
     @cached_property
     def crossing(self) -> sparse.csr_matrix:
-        """[pairs, links] seconds that one byte sent along the pair's route keeps each link busy."""
-        routes = self.routes
+        """[pairs, rows] seconds that one byte sent along the pair's route, and its images, keeps each link busy."""
+        routes, group = self.routes, self.group
         values = 1.0 / routes.topology.bytes_per_s[routes.links]
         shape = (routes.ranks**2, len(routes.topology.links))
-        return sparse.csr_matrix((values, routes.links, routes.starts), shape=shape)
+        crossing = sparse.csr_matrix((values, routes.links, routes.starts), shape=shape)
+        if group is None:
+            return crossing
+        # an allreduce shares one buffer out among the images; otherwise every image carries a block of its own
+        images = 1.0 if self.paired else float(group.order)
+        orbit = group.link_orbit
+        rows = sparse.csr_matrix(
+            (images / np.bincount(orbit)[orbit], (np.arange(len(orbit)), orbit)), shape=(len(orbit), orbit.max() + 1)
+        )
+        return sparse.csr_matrix(crossing @ rows)
+
+    def link_prices(self, prices: np.ndarray) -> np.ndarray:
+        """[links] price of one second of each link, from the prices of rows."""
+        if self.group is None:
+            return prices
+        orbit = self.group.link_orbit
+        return np.asarray((prices / np.bincount(orbit))[orbit])
 
     @cached_property
     def moving(self) -> np.ndarray:

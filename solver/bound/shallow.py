@@ -11,12 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from solver.bound.columns import Columns
-from solver.bound.pricing import Pricer
+from solver.bound.pricing import Pricer, hop_limited_paths
 from solver.bound.problem import Problem, Shape
 from synth.collective.cheapest import min_arborescences
 
 MOVES = 4
 """A search makes at most so many moves per rank."""
+SEARCHED = 200
+"""Beyond so many ranks trees are grown but not searched."""
 
 
 COPIES = 16
@@ -40,10 +42,13 @@ def limited(depth: int, *, seed: int = 0) -> Pricer:
                 continue
             root = commodities.root[mine]
             if shape is Shape.PATH:
-                found, cost = _paths(weights, mine, root, commodities.end[mine], depth)
+                sources, row = np.unique(root, return_inverse=True)
+                end = commodities.end[mine]
+                most = max(depth, int(hop_distance(problem.routes.exists)[root, end].max()))
+                found, cost = hop_limited_paths(weights, mine, sources, row, end, most)
             else:
                 inward = shape is Shape.IN_TREE
-                copies = -(-COPIES // len(mine))
+                copies = -(-COPIES // len(mine)) if problem.routes.ranks <= SEARCHED else 1
                 tried = _jittered(weights.T if inward else weights, copies * len(mine), len(mine), random)
                 parents, cost = shallow_trees(tried, np.tile(root, copies), depth)
                 found = Columns.of_trees(np.tile(mine, copies), parents, inward=inward)
@@ -99,12 +104,13 @@ def shallow_trees(weights: np.ndarray, roots: np.ndarray, depth: int) -> tuple[n
     finite = weights[np.isfinite(weights)]
     dear = 1e3 * ranks * max(float(finite.max(initial=0.0)), 1e-300)
     price = np.where(np.isfinite(weights) & ~np.eye(ranks, dtype=bool), weights, dear)
-    # two starts: everyone as near the root as can be, and the cheapest tree cut at the limit
+    # three starts: grown from the root, everyone as near to it as can be, and the cheapest tree cut at the limit
+    grown = _depths(_grow(price, roots, depth))
     near = distance.copy()
     near[distance == 1] = depth if depth <= 2 else 1  # a leaf at first; promoting some is what the search is about
     cheap = np.minimum(_depths(min_arborescences(weights[0], roots)[1]), depth)
     best: tuple[np.ndarray, np.ndarray] | None = None
-    for level in (near, cheap):
+    for level in (grown, near, cheap) if ranks <= SEARCHED else (grown,):
         level[np.arange(count), roots] = 0
         parents, cost = _search(price, level, roots, depth, tolerance=1e-9 * dear / (1e3 * ranks))
         if best is None:
@@ -114,6 +120,33 @@ def shallow_trees(weights: np.ndarray, roots: np.ndarray, depth: int) -> tuple[n
             best = np.where(better[:, None], parents, best[0]), np.where(better, cost, best[1])
     assert best is not None
     return best
+
+
+def _grow(price: np.ndarray, roots: np.ndarray, depth: int) -> np.ndarray:
+    """[roots, ranks] parents of trees grown hop by hop from the root, the cheapest first, shallow ones among equals."""
+    count, ranks = len(roots), price.shape[1]
+    rows = np.arange(count)
+    which = rows if len(price) > 1 else np.zeros(count, dtype=np.int64)
+    nudge = 1e-7 * float(np.median(price))
+    parents = np.full((count, ranks), -1)
+    level = np.zeros((count, ranks), dtype=np.int64)
+    cost = price[which, roots].copy()
+    parents[:] = roots[:, None]
+    parents[rows, roots] = -1
+    cost[rows, roots] = np.inf
+    done = np.zeros((count, ranks), dtype=bool)
+    done[rows, roots] = True
+    for _ in range(ranks - 1):
+        new = cost.argmin(axis=1)
+        level[rows, new] = level[rows, parents[rows, new]] + 1
+        done[rows, new] = True
+        cost[rows, new] = np.inf
+        offer = price[which, new] + nudge * level[rows, new][:, None]
+        offer[level[rows, new] >= depth] = np.inf
+        better = (offer < cost) & ~done
+        cost = np.where(better, offer, cost)
+        parents = np.where(better, new[:, None], parents)
+    return parents
 
 
 def _depths(parents: np.ndarray) -> np.ndarray:
@@ -136,7 +169,7 @@ def _search(
     """Move one rank per tree to its best other level until nothing gets cheaper: (parents, prices of the trees)."""
     rows = active = np.arange(len(roots))
     ladder = np.arange(1, depth + 1)
-    for _ in range(MOVES * level.shape[1]):
+    for _ in range(MOVES * level.shape[1] if level.shape[1] <= SEARCHED else 0):
         if not len(active):
             break
         gain = _gains(price if len(price) == 1 else price[active], level[active], ladder)
@@ -189,31 +222,4 @@ def _gains(price: np.ndarray, level: np.ndarray, ladder: np.ndarray) -> np.ndarr
     gain[np.matmul((~reachable).astype(np.float64), 1.0 - above) > 0] = -np.inf
     gain[~np.isfinite(own)] = -np.inf
     np.put_along_axis(gain, np.maximum(level - 1, 0)[:, :, None], -np.inf, axis=2)
-    return gain
-
-
-def _paths(
-    weights: np.ndarray, commodity: np.ndarray, root: np.ndarray, end: np.ndarray, depth: int
-) -> tuple[Columns, np.ndarray]:
-    """Cheapest paths of at most ``depth`` hops, by dynamic programming over hops (Bellman and Ford)."""
-    ranks = len(weights)
-    depth = max(depth, int(hop_distance(np.isfinite(weights) & ~np.eye(ranks, dtype=bool))[root, end].max(initial=1)))
-    sources, row = np.unique(root, return_inverse=True)
-    best = np.full((len(sources), ranks), np.inf)
-    best[np.arange(len(sources)), sources] = 0.0
-    via = [np.tile(np.arange(ranks), (len(sources), 1))]
-    for _ in range(depth):
-        through = best[:, :, None] + weights
-        last = through.argmin(axis=1)
-        best = np.take_along_axis(through, last[:, None, :], axis=1)[:, 0, :]
-        via.append(last)
-    here, rows, hops = end.copy(), [], []
-    for step in range(depth, 0, -1):
-        before = via[step][row, here]
-        moved = np.flatnonzero(before != here)
-        rows.append(moved)
-        hops.append(before[moved] * ranks + here[moved])
-        here = before
-    rows.reverse()
-    hops.reverse()
-    return Columns.gather(commodity, np.concatenate(rows), np.concatenate(hops)), best[row, end]
+    return np.asarray(gain)

@@ -14,18 +14,21 @@ from synth.plan import Chunks, Transfers
 def drafts(task: Task) -> Iterator[Draft]:
     """The one draft there is."""
     demand = task.problem.demand
-    members = demand.ranks
+    members, group = demand.ranks, task.problem.group
+    represented = np.arange(members) if group is None else group.representatives
     if demand.collective is Collective.ALLREDUCE:
-        yield _two_rounds(members)
+        yield _two_rounds(members, represented)
         return
     blocks = demand.blocks
-    count = len(blocks.size)
-    chunks = Chunks(blocks.origin, blocks.target, np.ones(count, dtype=np.int64))
+    kept = np.isin(np.where(blocks.origin == EVERY, blocks.target, blocks.origin), represented)
+    origin, target = blocks.origin[kept], blocks.target[kept]
+    count = len(origin)
+    chunks = Chunks(origin, target, np.ones(count, dtype=np.int64))
     if demand.collective in (Collective.ALLTOALL, Collective.SENDRECV):
-        chunk, src, dst = np.arange(count), blocks.origin, blocks.target
+        chunk, src, dst = np.arange(count), origin, target
     else:
         chunk, other = (axis.ravel() for axis in np.indices((count, members)))
-        away = blocks.target if demand.collective.reduces else blocks.origin
+        away = target if demand.collective.reduces else origin
         end = away[chunk]
         chunk, other, end = (column[other != end] for column in (chunk, other, end))
         src, dst = (other, end) if demand.collective.reduces else (end, other)
@@ -34,21 +37,24 @@ def drafts(task: Task) -> Iterator[Draft]:
     yield Draft(chunks=chunks, transfers=transfers.sorted(), denominator=1)
 
 
-def _two_rounds(members: int) -> Draft:
+def _two_rounds(members: int, roots: np.ndarray) -> Draft:
     """Everyone sends part r to rank r, which adds and sends the sum to everyone."""
-    every = np.full(members, EVERY)
-    root, other = (axis.ravel() for axis in np.indices((members, members)))
-    root, other = root[root != other], other[root != other]
+    every = np.full(len(roots), EVERY)
+    chunk, other = (axis.ravel() for axis in np.indices((len(roots), members)))
+    root = roots[chunk]
+    chunk, root, other = (column[root != other] for column in (chunk, root, other))
     count = len(root)
     transfers = Transfers(
-        np.tile(root, 2),
+        np.tile(chunk, 2),
         np.concatenate([other, root]),
         np.concatenate([root, other]),
         np.repeat([0, 1], count),
         np.repeat([1, 0], count),
     )
     return Draft(
-        chunks=Chunks(every, every, np.ones(members, dtype=np.int64)), transfers=transfers.sorted(), denominator=members
+        chunks=Chunks(every, every, np.ones(len(roots), dtype=np.int64)),
+        transfers=transfers.sorted(),
+        denominator=members,
     )
 
 

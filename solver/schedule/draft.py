@@ -10,8 +10,10 @@ import numpy as np
 
 from solver.backend import Cancel
 from solver.bound import Fractional, Problem
+from solver.schedule.timing import Pipeline
 from synth.collective import Collective
 from synth.plan import Chunks, Plan, Transfers
+from synth.plan.sizes import chunk_bytes
 from synth.simulator import Cost, simulate
 
 
@@ -54,6 +56,8 @@ class Draft:
         transfers: how, in the document's order.
         denominator: of the chunks' shares.
         segments: parts every chunk is cut in.
+
+    Where the problem has a group of symmetries, chunks and transfers are those of one representative per orbit.
     """
 
     chunks: Chunks
@@ -79,19 +83,25 @@ class Draft:
             chunks=self.chunks,
             transfers=self.transfers,
             demand=demand.matrix,
+            symmetry=None if problem.group is None else problem.group.symmetry,
         )
+
+    def pipeline(self, problem: Problem, launch_ns: float) -> Pipeline:
+        """The rounds model of this schedule."""
+        transfers = self.transfers
+        size = chunk_bytes(self.plan(problem), problem.demand)[transfers.chunk]
+        if problem.group is not None and problem.paired:
+            size = size * problem.group.order
+        pair = transfers.src * problem.routes.ranks + transfers.dst
+        return Pipeline(problem, transfers.round, pair, size, launch_ns)
 
     def seconds(self, task: Task) -> float:
         """What the task's cost model says."""
         problem = task.problem
-        return simulate(
-            self.plan(problem),
-            problem.routes.topology,
-            problem.demand,
-            launch_ns=task.launch_ns,
-            cost=task.cost,
-            routes=problem.routes,
-        ).seconds
+        if task.cost is Cost.ROUNDS:
+            return self.pipeline(problem, task.launch_ns).seconds(self.segments)
+        plan = self.plan(problem)
+        return simulate(plan, problem.routes.topology, problem.demand, cost=task.cost, routes=problem.routes).seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

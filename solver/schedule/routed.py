@@ -109,7 +109,7 @@ def _cheapest_for(problem: Problem, commodities: np.ndarray, prices: np.ndarray)
 def _halves_of_one_root(problem: Problem) -> Columns:
     """For an allreduce of no bytes: reduce to rank 0 and spread from it."""
     even = np.ones(problem.crossing.shape[1])
-    both = _cheapest_for(problem, np.array([0, problem.routes.ranks]), even)
+    both = _cheapest_for(problem, np.array([0, len(problem.commodities) // 2]), even)
     return Columns(np.zeros(1, dtype=np.int64), np.array([0, len(both.hops)]), both.hops)
 
 
@@ -183,10 +183,11 @@ def pipeline(problem: Problem, routes: Whole, launch_ns: float) -> Draft:
     size = blocks.size[block] * routes.shares / routes.denominator
     segments, _ = timing.Pipeline(problem, round, columns.hops, size[chunk], launch_ns).best()
     transfers = Transfers(chunk, columns.hops // ranks, columns.hops % ranks, round, reduce)
+    images = problem.group.order if problem.group is not None and problem.paired else 1
     return Draft(
         chunks=Chunks(blocks.origin[block], blocks.target[block], routes.shares),
         transfers=transfers.sorted(),
-        denominator=routes.denominator,
+        denominator=routes.denominator * images,
         segments=segments,
     )
 

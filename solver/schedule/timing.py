@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 
 from solver.bound import Columns, Problem
 
@@ -46,7 +47,7 @@ class Pipeline:
         problem: routes and rates.
         round: [transfers] round of segment 0.
         pair: [transfers] row of each route.
-        size: [transfers] bytes of the whole chunk.
+        size: [transfers] bytes of the whole chunk (of an allreduce: of all its images).
         launch_ns: cost of starting one round.
     """
 
@@ -54,11 +55,8 @@ class Pipeline:
         self, problem: Problem, round: np.ndarray, pair: np.ndarray, size: np.ndarray, launch_ns: float
     ) -> None:
         self.depth = int(round.max(initial=-1)) + 1
-        links = problem.crossing.shape[1]
-        rows, column = problem.routes.incidence(pair)
-        seconds = size[rows] / problem.routes.topology.bytes_per_s[column]
-        load = np.bincount(round[rows] * links + column, seconds, minlength=self.depth * links)
-        load = load.reshape(self.depth, links)
+        sent = sparse.csr_matrix((size, (round, pair)), shape=(self.depth, problem.routes.ranks**2))
+        load = (sent @ problem.crossing).toarray()
         load = load[:, load.any(axis=0)]
         self._before = np.concatenate([np.zeros((1, load.shape[1])), np.cumsum(load, axis=0)])
         self._latency = np.full(self.depth, -1.0)
