@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 
 from fastapi import FastAPI
 
@@ -68,6 +69,12 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     app.include_router(operations.router, responses=openapi.PROBLEMS)
     app.include_router(v1.router)
-    app.state.paths = paths = Paths(app.openapi()["paths"])
+    operations_of = dict(app.openapi()["paths"])
+    if find_spec("jinja2") is not None:  # the pages are optional; the API is complete without them
+        from server.web import pages
+
+        app.include_router(pages.router)
+        operations_of |= pages.PATHS
+    app.state.paths = paths = Paths(operations_of)
     app.add_middleware(Around, metrics=metrics, paths=paths, max_body_bytes=settings.max_body_bytes)
     return app

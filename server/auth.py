@@ -61,6 +61,9 @@ class Caller:
     scopes: frozenset[Scope]
 
 
+COOKIE = "synth_token"
+"""Holds the token of somebody who looks at the pages."""
+
 ANYBODY = Caller("anybody", frozenset(Scope))
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._@-]{1,64})\s+sha256:(?P<hash>[0-9a-f]{64})\s+(?P<scopes>[a-z:,]+)")
@@ -187,6 +190,8 @@ def caller_of(request: Request) -> Caller:
             )
         return ANYBODY
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if not scheme and request.method in ("GET", "HEAD"):  # a page; nothing that changes anything takes the cookie
+        scheme, token = "bearer", request.cookies.get(COOKIE, "")
     if scheme.lower() != "bearer" or not token:
         raise Unauthorized("send the header 'Authorization: Bearer TOKEN'", subject="Authorization")
     try:

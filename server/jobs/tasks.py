@@ -17,7 +17,7 @@ from server.jobs.request import SolveRequest
 from synth import documents, plan, topology
 from synth.collective import Demand
 from synth.documents import Json
-from synth.errors import InvalidPlan, SynthError
+from synth.errors import InputError, InvalidPlan, SolveError, SynthError
 from synth.plan import Plan, slice_plan
 from synth.plan.rehome import rehome
 from synth.plan.sizes import demand_of
@@ -25,6 +25,9 @@ from synth.simulator import simulate
 from synth.topology import Topology
 from synth.topology.fingerprint import canonical_order
 from synth.verifier import verify
+
+BASELINE_SECONDS = 1.0
+"""What the solver may take to price the direct exchange."""
 
 Report = Callable[[Json], None]
 """Takes the progress so far: {incumbent_seconds?, bound_seconds?, gap?}."""
@@ -170,6 +173,50 @@ def price(task: Json, _report: Report) -> Json:
     }
 
 
+def draw(task: Json, _report: Report) -> Json:
+    """What a plan's page shows: {plan, topology (texts), bytes?} -> {picture, rows, solver, ..}."""
+    from synth.simulator.gantt import gantt_svg
+
+    read, machine = plan.from_document(json.loads(task["plan"])), _topology(task["topology"])
+    demand = demand_of(read, task["bytes"])
+    made_for = read.predicted.bytes[0] if read.predicted is not None else None
+    bound = None
+    if read.certificate is not None and made_for:  # bytes over a route take time in proportion
+        bound = max(read.certificate.bound_ns * demand.bytes / made_for, read.certificate.latency_bound_ns or 0.0) / 1e9
+    rows = [{"name": "bound", "seconds": bound, "gap": None, "rounds": None}] if bound else []
+    for name, cost, launch_ns in (
+        ("this plan, rounds", "rounds", 0.0),
+        ("this plan, rounds of 9 us launch", "rounds", 9000.0),
+        ("this plan, timeline", "timeline", 0.0),
+    ):
+        priced = simulate(read, machine, demand, cost=cost, launch_ns=launch_ns)
+        gap = priced.seconds / bound - 1 if bound else None
+        rows.append({"name": name, "seconds": priced.seconds, "gap": gap, "rounds": priced.rounds})
+    rows += _direct(read, machine, demand, bound)
+    return {
+        "picture": gantt_svg(read, machine, demand, bound_seconds=bound),
+        "collective": read.collective.value,
+        "ranks": len(read.ranks),
+        "bytes": demand.bytes,
+        "rows": rows,
+        "solver": sorted((name, str(value)[:200]) for name, value in read.solver.items()),
+    }
+
+
+def _direct(read: Plan, machine: Topology, demand: Demand, bound: float | None) -> list[Json]:
+    """The baseline of every plan, where it exists: one grouped direct exchange."""
+    from solver import portfolio
+
+    ranks = read.ranks[: read.members]
+    try:
+        solved = portfolio.solve(machine, demand, ranks=ranks, time_limit=BASELINE_SECONDS, strategies=("direct",))
+    except (SolveError, InputError):
+        return []
+    seconds = solved.predicted_seconds
+    gap = seconds / bound - 1 if bound else None
+    return [{"name": "direct exchange, rounds", "seconds": seconds, "gap": gap, "rounds": solved.plan.rounds}]
+
+
 def place(task: Json, _report: Report) -> Json:
     """Place experts: {topology (text), loads, ..} -> the answer of ``synth place``."""
     from solver.placement.answer import Request, answer
@@ -218,6 +265,7 @@ TASKS: dict[str, Callable[[Json, Report], Json]] = {
     "freeze": freeze,
     "check": check,
     "price": price,
+    "draw": draw,
     "place": place,
     "export": export,
     "cut": cut,
