@@ -48,7 +48,7 @@ def limited(depth: int, *, seed: int = 0) -> Pricer:
                 found, cost = hop_limited_paths(weights, mine, sources, row, end, most)
             else:
                 inward = shape is Shape.IN_TREE
-                copies = -(-COPIES // len(mine)) if problem.routes.ranks <= SEARCHED else 1
+                copies = _copies(problem.routes.ranks, len(mine))
                 tried = _jittered(weights.T if inward else weights, copies * len(mine), len(mine), random)
                 parents, cost = shallow_trees(tried, np.tile(root, copies), depth)
                 found = Columns.of_trees(np.tile(mine, copies), parents, inward=inward)
@@ -57,6 +57,12 @@ def limited(depth: int, *, seed: int = 0) -> Pricer:
         return Columns.join(parts), np.concatenate(costs)
 
     return price
+
+
+def _copies(ranks: int, trees: int) -> int:
+    """How often to search for each tree: fewer where there are many, or where each is large."""
+    most = max(1, COPIES * 32**2 // (ranks**2 * trees))
+    return min(-(-COPIES // trees), most) if ranks > 32 else -(-COPIES // trees)
 
 
 def _jittered(weights: np.ndarray, count: int, exact: int, random: np.random.Generator) -> np.ndarray:
@@ -109,17 +115,14 @@ def shallow_trees(weights: np.ndarray, roots: np.ndarray, depth: int) -> tuple[n
     near = distance.copy()
     near[distance == 1] = depth if depth <= 2 else 1  # a leaf at first; promoting some is what the search is about
     cheap = np.minimum(_depths(min_arborescences(weights[0], roots)[1]), depth)
-    best: tuple[np.ndarray, np.ndarray] | None = None
-    for level in (grown, near, cheap) if ranks <= SEARCHED else (grown,):
+    starts = [grown] if ranks > SEARCHED else [grown, near, cheap]
+    prices = []
+    for level in starts:
         level[np.arange(count), roots] = 0
-        parents, cost = _search(price, level, roots, depth, tolerance=1e-9 * dear / (1e3 * ranks))
-        if best is None:
-            best = parents, cost
-        else:
-            better = cost < best[1]
-            best = np.where(better[:, None], parents, best[0]), np.where(better, cost, best[1])
-    assert best is not None
-    return best
+        prices.append(_hang(price, level)[1].sum(axis=1))
+    best = np.argmin(prices, axis=0)
+    level = np.stack(starts)[best, np.arange(count)]
+    return _search(price, level, roots, depth, tolerance=1e-9 * dear / (1e3 * ranks))
 
 
 def _grow(price: np.ndarray, roots: np.ndarray, depth: int) -> np.ndarray:
@@ -181,7 +184,6 @@ def _search(
         level[active, best // depth] = best % depth + 1
     parents, cost = _hang(price, level)
     parents[rows, roots] = -1
-    cost[rows, roots] = 0.0
     return parents, np.asarray(cost.sum(axis=1))
 
 
@@ -194,7 +196,8 @@ def _hang(price: np.ndarray, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     """([roots, ranks] cheapest parent, [roots, ranks] its price)."""
     allowed = _allowed(price, level)
     parents = allowed.argmin(axis=1)
-    return parents, np.take_along_axis(allowed, parents[:, None, :], axis=1)[:, 0, :]
+    cost = np.take_along_axis(allowed, parents[:, None, :], axis=1)[:, 0, :]
+    return parents, np.where(level == 0, 0.0, cost)
 
 
 def _gains(price: np.ndarray, level: np.ndarray, ladder: np.ndarray) -> np.ndarray:
