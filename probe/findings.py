@@ -204,6 +204,11 @@ CODES: dict[str, Code] = {
         "Access control services are on at this bridge, so peer traffic goes through the root complex.",
         "Turn ACS off in firmware or with setpci where no virtual machine needs it.",
     ),
+    "iommu-translating": Code(
+        INFO,
+        "The IOMMU translates this GPU's addresses, which can slow or prevent direct access between GPUs.",
+        "Boot with iommu=pt, or turn the IOMMU off, where no virtual machine needs it.",
+    ),
     "pcie-degraded": Code(
         WARNING,
         "A PCIe link runs narrower or at a lower generation than both ends can.",

@@ -92,7 +92,22 @@ def nvidia_smi_output() -> Facts:
     """
     if shutil.which("nvidia-smi") is None:
         raise CaptureError("nvidia-smi: is not on this machine's PATH", subject="nvidia-smi")
-    return nvidia_smi.read("\n".join(run(["nvidia-smi", *words]) for words in (["-L"], ["topo", "-m"])))
+    parts = [run(["nvidia-smi", "topo", "-m"])]
+    for words in _EXTRAS:
+        try:
+            parts += [" ".join(["nvidia-smi", *words]), run(["nvidia-smi", *words])]
+        except CaptureError:
+            continue  # old drivers and virtual GPUs do not know every question
+    return nvidia_smi.read("\n".join(parts))
+
+
+_EXTRAS = (
+    ["-L"],
+    ["--query-gpu=index,pci.bus_id", "--format=csv,noheader"],
+    ["nvlink", "-s"],
+    ["topo", "-p2p", "r"],
+)
+"""What else nvidia-smi is asked: names and UUIDs, bus ids, NVLink ports, direct access."""
 
 
 def run(command: list[str]) -> str:

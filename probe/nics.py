@@ -54,7 +54,7 @@ def assign(topology: Topology, gpus: Sequence[str] | None = None, nics: Sequence
     Raises:
         TopologyError: a name in ``nics`` is none.
     """
-    chosen = _chosen(topology, nics)
+    chosen = usable(topology, nics)
     asked = topology.gpus if gpus is None else tuple(gpus)
     uses: dict[str, Use] = {}
     for node in topology.nodes:
@@ -65,7 +65,12 @@ def assign(topology: Topology, gpus: Sequence[str] | None = None, nics: Sequence
     return tuple(uses[id] for id in asked if id in uses)
 
 
-def _chosen(topology: Topology, names: Sequence[str] | None) -> list[str]:
+def usable(topology: Topology, names: Sequence[str] | None = None) -> list[str]:
+    """Ids of the NICs that GPU traffic can use: those named, or all but plain Ethernet where there are others.
+
+    Raises:
+        TopologyError: a name is none.
+    """
     all_nics = [device for device in topology.devices if device.kind is DeviceKind.NIC]
     if names is None:
         fast = [device.id for device in all_nics if not (device.model and _SOCKETS.match(device.model))]
@@ -197,8 +202,8 @@ def findings(topology: Topology, uses: Sequence[Use] | None = None) -> list[Find
         how = f"; relay over {abridge(relays, 4)}" if relays else ""
         found.append(finding("gpu-without-nic", use.gpu, f"{use.gpu} has no NIC on its side of the machine{how}"))
     near = {nic for use in uses for nic in use.near if use.distance < Distance.SYS}
-    for device in topology.devices:
-        if device.kind is DeviceKind.NIC and device.id not in near and not far:
+    for device in map(topology.device, usable(topology)):
+        if device.id not in near and not far:
             sides = [use for use in uses if distance(topology, use.gpu, device.id) < Distance.SYS]
             if not sides:
                 text = f"{device.id} ({device.model}) is near no GPU" if device.model else f"{device.id} is near no GPU"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from probe.findings import finding
 from probe.network.model import Network
-from probe.nics import assign
+from probe.nics import assign, usable
 from synth.errors import CaptureError
 from synth.topology import Confidence, Device, DeviceKind, Finding, Link, LinkClass, Topology
 from synth.topology.model import abridge
@@ -79,7 +79,7 @@ class _Joiner:
         return replace(part, devices=devices, links=links)
 
     def _attach(self, part: Topology) -> None:
-        nics = [device for device in part.devices if device.kind is DeviceKind.NIC]
+        nics = [part.device(id) for id in usable(part)]
         used = {use.nic for use in assign(part)} if nics else set()
         rates: dict[str, float] = {}
         joined = {end for link in part.links if link.link_class is LinkClass.NETWORK for end in (link.src, link.dst)}

@@ -14,7 +14,7 @@ from probe.findings import finding
 from probe.rates import PCI_IDS
 from synth.errors import CaptureError
 from synth.topology import Finding
-from synth.topology.model import natural_key
+from synth.topology.model import abridge, natural_key
 
 _BUS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _GPU_VENDORS = ("0x10de", "0x1002")
@@ -87,6 +87,10 @@ class _Reader:
         for device in hanging:
             self._hang(device.name, self.devices[device.pci or ""], bridges, sockets, parents)
         self._check_acs(bridges)
+        translated = [gpu.name for gpu, device in zip(gpus, found, strict=True) if _translated(device.folder)]
+        if translated:
+            text = f"the IOMMU translates addresses of {abridge(translated)}, which can slow or prevent P2P"
+            self.findings.append(finding("iommu-translating", translated[0], text))
         if "hypervisor" in _text(self.root / "proc/cpuinfo"):
             text = "this is a virtual machine; its PCIe tree may not be the real one"
             self.findings.append(finding("virtual-machine", "sysfs", text))
@@ -220,6 +224,11 @@ def _redirects(config: Path) -> bool:
             return bool(struct.unpack_from("<H", data, offset + 6)[0] & _REDIRECT)
         offset, seen = header >> 20 & 0xFFC, seen + 1
     return False
+
+
+def _translated(folder: Path) -> bool:
+    """Whether the IOMMU maps a function's addresses, instead of passing them through."""
+    return _text(folder / "iommu_group/type").startswith("DMA")
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -95,7 +95,12 @@ def test_sysfs_sees_access_control_virtual_machines_and_nothing_where_there_is_n
     root = fakes.sysfs(
         tmp_path / "a", TREE, acs=("pci0000:00/0000:00:01.0/0000:01:00.0",), cpuinfo="flags : fpu hypervisor\n"
     )
-    assert {"acs-enabled", "virtual-machine"} <= {f.code for f in sysfs.read(root).findings}
+    group = root / "sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0/iommu_group"
+    group.mkdir()
+    (group / "type").write_text("DMA-FQ\n")
+    noticed = {f.code: f.subject for f in sysfs.read(root).findings}
+    assert {"acs-enabled", "virtual-machine", "iommu-translating"} <= set(noticed)
+    assert noticed["iommu-translating"] == "GPU1"
     with pytest.raises(CaptureError, match="no GPU"):
         sysfs.read(fakes.sysfs(tmp_path / "b", {}))
     with pytest.raises(CaptureError, match="not mounted"):
@@ -152,3 +157,30 @@ def test_a_source_that_hangs_is_left_behind():
     with pytest.raises(CaptureError, match="did not answer within"):
         live.within(0.05, hangs)
     release.set()
+
+
+NVIDIA_SMI = """#!/bin/sh
+case "$*" in
+  "topo -m") printf '\\tGPU0\\tGPU1\\tCPU Affinity\\tNUMA Affinity\\n'
+             printf 'GPU0\\t X \\tNV4\\t0-7\\t0\\nGPU1\\tNV4\\t X \\t0-7\\t0\\n';;
+  "-L") printf 'GPU 0: NVIDIA RTX A6000 (UUID: GPU-a)\\nGPU 1: NVIDIA RTX A6000 (UUID: GPU-b)\\n';;
+  --query-gpu*) printf '0, 00000000:01:00.0\\n1, 00000000:02:00.0\\n';;
+  "topo -p2p r") printf ' \\tGPU0\\tGPU1\\t\\n GPU0\\tX\\tOK\\t\\n GPU1\\tOK\\tX\\t\\n';;
+  *) echo "unknown option" >&2; exit 6;;
+esac
+"""
+
+
+def test_nvidia_smi_is_the_fallback_and_is_asked_for_more_than_the_matrix(tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(NVIDIA_SMI)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    facts = live.nvidia_smi_output()
+    assert [(g.pci, g.uuid, g.model) for g in facts.gpus] == [
+        ("0000:01:00.0", "GPU-a", "NVIDIA RTX A6000"),
+        ("0000:02:00.0", "GPU-b", "NVIDIA RTX A6000"),
+    ]
+    assert facts.peers["GPU0", "GPU1"] == "OK"
+    machine = build.topology(facts)
+    assert {link.bytes_per_s for link in machine.links if link.link_class.value == "nvlink"} == {56.25e9}

@@ -22,7 +22,7 @@ def without_nic_pairs(machine: Machine) -> dict[tuple[str, str], object]:
 
 
 @given(machines(), st.sets(st.sampled_from(WORDS)), st.integers(0, 99))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_a_printed_machine_is_read_back_equal(machine, style, seed):
     facts = nvidia_smi.read(printed(machine, style=" ".join(sorted(style)), seed=seed))
     assert [gpu.name for gpu in facts.gpus] == machine.names[: machine.gpus]
@@ -42,7 +42,7 @@ def test_what_is_built_is_connected_and_survives_its_document(machine):
 
 
 @given(machines(), st.randoms(use_true_random=False), st.integers(1, 12))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_damaged_matrices_raise_nothing_but_the_probes_own_error(machine, rng, hits):
     text = list(printed(machine, style="tabs legend", seed=0))
     for _ in range(hits):
@@ -71,7 +71,7 @@ VOCABULARY = [
 
 
 @given(st.lists(st.sampled_from(VOCABULARY) | st.text(max_size=4), max_size=60))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_words_in_any_order_raise_nothing_but_the_probes_own_error(words):
     attempt("".join(words).encode("utf-8", "surrogatepass"))
 
@@ -87,7 +87,7 @@ def test_bytes_raise_nothing_but_the_probes_own_error(data):
 
 @needs_captures
 @given(st.integers(0, 10_000), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_damaged_captures_raise_nothing_but_the_probes_own_error(number, rng):
     files = sorted(TOPO.iterdir())
     data = bytearray(files[number % len(files)].read_bytes())
