@@ -127,6 +127,11 @@ class Problem:
         )
         return sparse.csr_matrix(crossing @ rows)
 
+    @cached_property
+    def hops(self) -> np.ndarray:
+        """[ranks, ranks] fewest hops from row to column."""
+        return hop_distance(self.routes.exists)
+
     def link_prices(self, prices: np.ndarray) -> np.ndarray:
         """[links] price of one second of each link, from the prices of rows."""
         if self.group is None:
@@ -146,3 +151,18 @@ class Problem:
         weights = np.where(self.routes.exists, (self.crossing @ prices).reshape(ranks, ranks), np.inf)
         np.fill_diagonal(weights, 0.0)
         return weights
+
+
+def hop_distance(exists: np.ndarray) -> np.ndarray:
+    """[ranks, ranks] fewest hops from row to column."""
+    ranks = len(exists)
+    step = exists.astype(np.float32)
+    reach = np.eye(ranks, dtype=bool)
+    distance = np.where(reach, 0, ranks)
+    for hops in range(1, ranks):
+        wider = reach | ((reach.astype(np.float32) @ step) > 0)
+        if (wider == reach).all():
+            break
+        distance[wider & ~reach] = hops
+        reach = wider
+    return np.asarray(distance)

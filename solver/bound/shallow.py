@@ -44,13 +44,15 @@ def limited(depth: int, *, seed: int = 0) -> Pricer:
             if shape is Shape.PATH:
                 sources, row = np.unique(root, return_inverse=True)
                 end = commodities.end[mine]
-                most = max(depth, int(hop_distance(problem.routes.exists)[root, end].max()))
+                most = max(depth, int(problem.hops[root, end].max()))
                 found, cost = hop_limited_paths(weights, mine, sources, row, end, most)
             else:
                 inward = shape is Shape.IN_TREE
                 copies = _copies(problem.routes.ranks, len(mine))
                 tried = _jittered(weights.T if inward else weights, copies * len(mine), len(mine), random)
-                parents, cost = shallow_trees(tried, np.tile(root, copies), depth)
+                parents, cost = shallow_trees(
+                    tried, np.tile(root, copies), depth, problem.hops.T if inward else problem.hops
+                )
                 found = Columns.of_trees(np.tile(mine, copies), parents, inward=inward)
             parts.append(found)
             costs.append(cost)
@@ -73,39 +75,27 @@ def _jittered(weights: np.ndarray, count: int, exact: int, random: np.random.Gen
     return weights * (1.0 + scale[:, None, None] * random.random((count, *weights.shape)))
 
 
-def hop_distance(exists: np.ndarray) -> np.ndarray:
-    """[ranks, ranks] fewest hops from row to column."""
-    ranks = len(exists)
-    step = exists.astype(np.float32)
-    reach = np.eye(ranks, dtype=bool)
-    distance = np.where(reach, 0, ranks)
-    for hops in range(1, ranks):
-        wider = reach | ((reach.astype(np.float32) @ step) > 0)
-        if (wider == reach).all():
-            break
-        distance[wider & ~reach] = hops
-        reach = wider
-    return np.asarray(distance)
-
-
 def farthest(problem: Problem) -> int:
     """Most hops between two ranks that must exchange, by the fewest hops there are."""
-    return int(hop_distance(problem.routes.exists).max())
+    return int(problem.hops.max())
 
 
-def shallow_trees(weights: np.ndarray, roots: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+def shallow_trees(
+    weights: np.ndarray, roots: np.ndarray, depth: int, hops: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """A cheap out-tree of limited depth from each root.
 
     Args:
         weights: [1 or roots, ranks, ranks] price of each hop, infinite where there is none.
         roots: [roots] where the trees start.
         depth: most hops from the root; raised where a rank is farther away than that.
+        hops: [ranks, ranks] fewest hops from row to column.
 
     Returns:
         ([roots, ranks] parents, -1 for the root; [roots] prices).
     """
     ranks, count = weights.shape[1], len(roots)
-    distance = hop_distance(np.isfinite(weights[0]) & ~np.eye(ranks, dtype=bool))[roots]
+    distance = hops[roots]
     depth = max(depth, int(distance.max()))
     finite = weights[np.isfinite(weights)]
     dear = 1e3 * ranks * max(float(finite.max(initial=0.0)), 1e-300)
