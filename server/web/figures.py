@@ -51,11 +51,13 @@ def topology_svg(machine: Topology) -> str:
 
 def _layout(machine: Topology) -> tuple[dict[str, Point], dict[str, Point], Point]:
     """Where each device and each node's box is, and the size of the whole."""
+    free = [device for device in machine.devices if device.node is None]
+    top = _TOP if free else _GAP
     columns = max(1, math.ceil(math.sqrt(len(machine.nodes))))
     boxes: dict[str, Point] = {}
     for number, name in enumerate(machine.nodes):
         row, column = divmod(number, columns)
-        boxes[name] = (_GAP + column * (_BOX + _GAP), _TOP + row * (_BOX + _GAP))
+        boxes[name] = (_GAP + column * (_BOX + _GAP), top + row * (_BOX + _GAP))
     rows = math.ceil(len(machine.nodes) / columns) if machine.nodes else 0
     width = _GAP + columns * (_BOX + _GAP)
     places: dict[str, Point] = {}
@@ -63,10 +65,9 @@ def _layout(machine: Topology) -> tuple[dict[str, Point], dict[str, Point], Poin
         for kind in DeviceKind:
             mine = [d for d in machine.devices if d.node == name and d.kind is kind]
             places |= _circle(mine, (x + _BOX / 2, y + _BOX / 2 + 4), _RADIUS[kind])
-    free = [device for device in machine.devices if device.node is None]
     for number, device in enumerate(free):
         places[device.id] = (width * (number + 1) / (len(free) + 1), _TOP / 2 - 10)
-    return places, boxes, (width, _TOP + rows * (_BOX + _GAP))
+    return places, boxes, (width, top + rows * (_BOX + _GAP))
 
 
 def _circle(devices: Sequence[Device], centre: Point, radius: float) -> dict[str, Point]:

@@ -37,7 +37,7 @@ POLICY = (
 SHOWN = 50
 """Rows of each table on the first page."""
 
-STATIC = {"style.css": "text/css", "live.js": "text/javascript"}
+STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
 def _age(then: float) -> str:
@@ -190,7 +190,7 @@ async def take_token(request: Request) -> Response:
 
 @router.get("/static/{name}")
 def static(name: str) -> Response:
-    """Style and script."""
+    """Style, script and icon."""
     if name not in STATIC:
         raise NotFoundError("there is no such file", subject="name")
     return FileResponse(HERE / "static" / name, media_type=STATIC[name], headers={"Cache-Control": "no-cache"})
