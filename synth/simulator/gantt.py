@@ -11,7 +11,7 @@ import numpy as np
 from synth.collective import Demand
 from synth.plan import Plan
 from synth.simulator import timeline
-from synth.simulator.model import Loads
+from synth.simulator.loads import Loads
 from synth.topology import Topology
 from synth.units import format_bytes, format_seconds
 

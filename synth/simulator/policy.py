@@ -19,7 +19,7 @@ import numpy as np
 from synth.collective import Collective, Demand
 from synth.errors import LimitError, PlanError
 from synth.plan import Plan
-from synth.simulator.model import Loads
+from synth.simulator.loads import Loads
 from synth.topology import Routes, Topology
 
 MOST_RANKS = 128

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.simulator.model import Loads
+from synth.simulator.loads import Loads
 
 
 def price(loads: Loads, launch_ns: float = 0.0) -> tuple[float, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synth.simulator.model import Loads
+from synth.simulator.loads import Loads
 
 
 @dataclass(frozen=True, slots=True)

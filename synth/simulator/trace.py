@@ -6,7 +6,7 @@ from synth.collective import Demand
 from synth.documents import Json
 from synth.plan import Plan
 from synth.simulator import timeline
-from synth.simulator.model import Loads
+from synth.simulator.loads import Loads
 from synth.topology import Topology
 
 
