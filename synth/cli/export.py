@@ -9,6 +9,7 @@ from synth import documents
 from synth import plan as plans
 from synth.cli.answer import Answer
 from synth.errors import InputError, InvalidPlan
+from synth.formats import mscclpp
 from synth.formats.msccl_xml import Dialect, dumps, from_plan
 from synth.formats.msccl_xml.from_plan import THREADBLOCKS
 from synth.plan import Plan
@@ -21,9 +22,16 @@ def to_xml(plan: Plan, dialect: Dialect, args: argparse.Namespace) -> str:
     return dumps(from_plan(plan, dialect, **options))
 
 
+def to_mscclpp(plan: Plan, args: argparse.Namespace) -> str:
+    """The plan as an MSCCL++ execution plan."""
+    document = mscclpp.to_document(plan, in_place=args.in_place, threadblocks=args.threadblocks)
+    return documents.canonical(document) + "\n"
+
+
 FORMATS: dict[str, Callable[[Plan, argparse.Namespace], str]] = {
     "msccl-xml": lambda plan, args: to_xml(plan, Dialect.V2, args),
     "msccl-xml-v1": lambda plan, args: to_xml(plan, Dialect.V1, args),
+    "mscclpp-json": to_mscclpp,
 }
 
 

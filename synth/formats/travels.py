@@ -127,7 +127,8 @@ def lay_out(plan: Plan, *, in_place: bool, staged: bool = False) -> Travels:
     Args:
         plan: valid.
         in_place: whether input and output are the same memory; collectives that add serve both places anyway.
-        staged: whether everything that is added must land in scratch first.
+        staged: whether what arrives must land in scratch first, unless its place was never used before: for systems
+            in which the sender writes the receiver's memory whenever it likes.
 
     Raises:
         PlanError: no such program can express the plan; the message says why.
@@ -216,7 +217,9 @@ class _Layout:
                 home = homes.get(dst) or homes.setdefault(dst, self.home(chunk, dst))
                 adds = bool(transfers.reduce[position])
                 base = (held.get(dst) or self.given(chunk, dst)) if adds else None
-                if (dst in senders and self.same(dst, before[dst], home)) or (adds and self.staged):
+                if (dst in senders and self.same(before[dst], home)) or (
+                    self.staged and (adds or self.used(dst, held))
+                ):
                     busy.add(dst)
                 held[dst] = home
                 yield Travel(
@@ -252,7 +255,11 @@ class _Layout:
         self.scratch[rank] += parts
         return spot
 
-    def same(self, rank: int, spot: Spot, home: Spot) -> bool:
+    def used(self, rank: int, held: dict[int, Spot]) -> bool:
+        """Whether a rank's home of a chunk holds, or is, something already."""
+        return rank in held or (self.in_place and self.plan.collective.reduces)
+
+    def same(self, spot: Spot, home: Spot) -> bool:
         """Whether both may be the same memory, given that both hold the same chunk."""
         outside = Buffer.SCRATCH in (spot.buffer, home.buffer)
         return spot == home or (not outside and self.plan.collective.reduces)

@@ -26,7 +26,7 @@ from tests.golden import regenerate
 from tests.plans import chain
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(plan=generated.plans())
 def test_a_round_trip_is_valid_and_costs_no_more(plan: Plan) -> None:
     machine = regenerate.machine(len(plan.ranks))
@@ -41,7 +41,7 @@ def test_a_round_trip_is_valid_and_costs_no_more(plan: Plan) -> None:
     assert again.predicted.seconds == (ours,)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(plan=generated.plans())
 def test_without_comments_rounds_are_read_off_what_waits_for_what(plan: Plan) -> None:
     text = msccl_xml.dumps(msccl_xml.from_plan(plan))
