@@ -36,9 +36,11 @@ def gain(before: Placement, after: Placement, loads: np.ndarray, seed: int = 0) 
     Loads are taken as token counts, so a count of n stands for n plus or minus its square root. The figure is about
     the experts' own time and traffic; what the rest of a step takes dilutes it.
     """
+    expected = _speedup(before, after, loads)
+    if (loads != np.floor(loads)).any():
+        return Gain(expected, expected, expected, ("loads are not whole counts, so the gain has no sampling range",))
     rng = np.random.default_rng(seed)
     draws = [_speedup(before, after, rng.poisson(loads).astype(np.float64)) for _ in range(DRAWS)]
-    expected = _speedup(before, after, loads)
     low, high = min([*draws, expected]), max([*draws, expected])
     warnings = []
     fewest = float(loads.sum(axis=1).min()) / loads.shape[1]

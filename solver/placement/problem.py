@@ -12,6 +12,13 @@ from synth.errors import InputError, LimitError
 
 MOST = 16_384
 """Experts, slots and ranks are accepted up to this many."""
+_FLAGS = {
+    "experts": "experts",
+    "slots": "--replicas",
+    "ranks": "--ep-size",
+    "nodes": "nodes",
+    "groups": "--expert-groups",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +43,12 @@ class Shape:
     groups: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("experts", "slots", "ranks", "nodes", "groups"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: is {getattr(self, name)}; must be at least 1", subject=name)
-            if getattr(self, name) > MOST:
-                raise LimitError(f"{name}: is {getattr(self, name)}; at most {MOST} are accepted", subject=name)
+        for name, flag in _FLAGS.items():
+            count = getattr(self, name)
+            if count < 1:
+                raise InputError(f"{flag}: is {count}; must be at least 1", subject=flag)
+            if count > MOST:
+                raise LimitError(f"{flag}: is {count}; at most {MOST} are accepted", subject=flag)
         if self.slots < self.experts:
             raise InputError(
                 f"--replicas: {self.slots} slots cannot hold {self.experts} experts; give at least {self.experts}",

@@ -114,6 +114,14 @@ def test_bad_requests_end_with_one_sentence(capsys, loads_file, words, wrong):
     assert len(captured.err.splitlines()) == 1
 
 
+def test_shares_instead_of_counts_have_no_sampling_range(capsys, tmp_path):
+    path = tmp_path / "shares.json"
+    path.write_text(json.dumps({"loads": np.random.default_rng(0).random((2, 64)).tolist()}))
+    answer = run_json(capsys, "place", "hgx-h100x1", "--loads", str(path), "--replicas", "72")
+    assert answer["gain"]["low"] == answer["gain"]["high"]
+    assert any("not whole counts" in warning for warning in answer["warnings"])
+
+
 def test_missing_loads_file_is_named(capsys, tmp_path):
     assert main(["place", "hgx-h100x1", "--loads", str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err
