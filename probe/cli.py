@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from probe import agent, build, compare, live, nics
+from probe import agent, build, compare, facts_document, live, nics
 from probe.exports import nccl_env
 from probe.exports import nccl_xml as nccl_xml_file
 from probe.facts import Facts
@@ -58,9 +58,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", metavar="NAME", help="name of the node in device ids (default: n0, live: host name)")
     parser.add_argument(
         "--to",
-        choices=("topology", "nccl-xml", "nccl-env"),
+        choices=("topology", "facts", "nccl-xml", "nccl-env"),
         default="topology",
-        help="what to write: a topology, NCCL's XML, or NIC settings",
+        help="what to write: a topology, the facts it is made of, NCCL's XML, or NIC settings",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the topology")
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> Answer:
     if args.post:
         agent.report(_client(args), node, machine)
     if args.to != "topology":
-        text = nccl_xml_file.write(facts) if args.to == "nccl-xml" else nccl_env.write(machine, nics.assign(machine))
+        text = _exported(args.to, facts, machine)
         if args.output:
             documents.write(args.output, text)
         return Answer({"text": text}, f"written to {args.output}" if args.output else text.rstrip())
@@ -94,6 +94,16 @@ def run(args: argparse.Namespace) -> Answer:
     if args.output:
         documents.write(args.output, documents.canonical(document) + "\n")
     return Answer(document, "\n\n".join(filter(None, [_text(machine, args.output), timings])))
+
+
+def _exported(kind: str, facts: Facts, machine: Topology) -> str:
+    match kind:
+        case "facts":
+            return facts_document.dumps(facts) + "\n"
+        case "nccl-xml":
+            return nccl_xml_file.write(facts)
+        case _:
+            return nccl_env.write(machine, nics.assign(machine))
 
 
 def _read(args: argparse.Namespace, node: str) -> tuple[Facts, Topology]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from probe.facts import Bundle, Facts, Gpu, Nic
+from probe.facts import Bridge, Bundle, Facts, Gpu, Nic, Socket
 from probe.findings import finding
 from probe.rates import model_of
 from probe.rename import renamed
@@ -52,7 +52,13 @@ def merge(reports: Sequence[Facts]) -> Facts:
 
 
 def _directness(report: Facts) -> int:
-    return DIRECTNESS.index(report.source) if report.source in DIRECTNESS else len(DIRECTNESS)
+    """Place in the order of sources; of a report that was merged before, its most direct source counts."""
+    places = [DIRECTNESS.index(part) for part in report.source.split(" + ") if part in DIRECTNESS]
+    return min(places, default=len(DIRECTNESS))
+
+
+def _is_live(report: Facts) -> bool:
+    return any(part in LIVE for part in report.source.split(" + "))
 
 
 class _Merger:
@@ -65,7 +71,7 @@ class _Merger:
         self.origin: dict[str, str] = {}
         self.findings: list[Finding] = []
         self.reports = []
-        self.live = any(report.source in LIVE for report in reports)
+        self.live = any(map(_is_live, reports))
         for report in reports:
             names = self._match_gpus(report) | self._match_nics(report)
             self.reports.append(renamed(report, names))
@@ -76,7 +82,7 @@ class _Merger:
 
     def _match_gpus(self, report: Facts) -> dict[str, str]:
         names: dict[str, str] = {}
-        if self.live and report.source not in LIVE and any(gpu.pci for gpu in report.gpus):
+        if self.live and not _is_live(report) and any(gpu.pci for gpu in report.gpus):
             told = {gpu.pci for gpu in report.gpus}
             for gpu in self.gpus:
                 if gpu.pci is not None and gpu.pci not in told:
@@ -97,7 +103,7 @@ class _Merger:
             index = self._same_gpu(gpu)
             if index is None and by_order and position < len(self.gpus):
                 index = position
-            if index is None and self.live and report.source not in LIVE:
+            if index is None and self.live and not _is_live(report):
                 text = f"{report.source} names the GPU at {gpu.pci}, which this machine does not show"
                 self.findings.append(finding("device-missing", report.source, text))
                 continue
@@ -179,14 +185,14 @@ class _Merger:
 
     def facts(self) -> Facts:
         tree = next((report for report in self.reports if report.parents), None)
-        parents, sockets = self._tree(tree)
+        parents, bridges, sockets = self._tree(tree)
         paths = self._first("distance", [report.paths for report in self.reports])
         merged = Facts(
             source=" + ".join(dict.fromkeys(report.source for report in self.reports)),
             host=self.host,
             gpus=tuple(self.gpus),
             nics=tuple(self.nics),
-            bridges=tree.bridges if tree else (),
+            bridges=bridges,
             sockets=sockets,
             parents=parents,
             paths=paths,
@@ -201,18 +207,23 @@ class _Merger:
         )
         return replace(merged, findings=merged.findings + tuple(dict.fromkeys(self.findings)))
 
-    def _tree(self, tree: Facts | None) -> tuple[dict[str, str], tuple]:
-        """The most direct tree; devices it lacks hang on the socket of their NUMA node."""
+    def _tree(self, tree: Facts | None) -> tuple[dict[str, str], tuple[Bridge, ...], tuple[Socket, ...]]:
+        """The most direct tree; what it lacks comes from the other trees, or hangs on the socket of its NUMA node."""
         if tree is None:
-            return {}, ()
+            return {}, (), ()
         present = {device.name for device in tree.devices} | {bridge.name for bridge in tree.bridges}
         parents = {name: parent for name, parent in tree.parents.items() if name in present}
+        bridges, sockets = list(tree.bridges), list(tree.sockets)
+        for other in self.reports:
+            for device in other.devices:
+                if device.name not in parents and device.name in other.parents:
+                    _graft(device.name, other, parents, bridges, sockets)
         devices: list[Gpu | Nic] = [*self.gpus, *self.nics]
         for device in devices:
             if device.name not in parents:
-                same = [s.name for s in tree.sockets if s.numa is not None and s.numa == device.numa]
-                parents[device.name] = (same or [tree.sockets[0].name])[0]
-        return parents, tree.sockets
+                same = [s.name for s in sockets if s.numa is not None and s.numa == device.numa]
+                parents[device.name] = (same or [sockets[0].name])[0]
+        return parents, tuple(bridges), tuple(sockets)
 
     def _first(self, what: str, tables: Sequence[Mapping]) -> dict:
         """Entry by entry, the most direct source's value; a difference is a finding."""
@@ -247,6 +258,29 @@ class _Merger:
         self.origin["nvlink"] = " + ".join(dict.fromkeys(source for source, _ in seen.values()))
         counts = Counter(gpu for gpu, (_, bundles) in seen.items() for _ in bundles)
         return tuple(bundle for gpu in counts for bundle in seen[gpu][1])
+
+
+def _graft(name: str, other: Facts, parents: dict[str, str], bridges: list[Bridge], sockets: list[Socket]) -> None:
+    """Add a device of another tree with what stands above it; bridges are the same by bus id, sockets by NUMA node."""
+    above = other.parents[name]
+    known = {bridge.name: bridge for bridge in other.bridges}
+    if above not in known:
+        socket = next((s for s in other.sockets if s.name == above), None)
+        numa = socket.numa if socket else None
+        same = next((s for s in sockets if s.numa == numa), None)
+        if same is None:
+            same = replace(socket or Socket(name=""), name=f"host{len(sockets)}")
+            sockets.append(same)
+        parents[name] = same.name
+        return
+    bridge = known[above]
+    mine = next((b for b in bridges if b.pci and b.pci == bridge.pci), None)
+    if mine is None:
+        mine = replace(bridge, name=f"pcie{len(bridges)}")
+        bridges.append(mine)
+        renamed_tree = replace(other, parents={**other.parents, mine.name: other.parents[above]})
+        _graft(mine.name, renamed_tree, parents, bridges, sockets)
+    parents[name] = mine.name
 
 
 def _lanes(bundles: Sequence[Bundle]) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from probe import facts_document
 from probe.facts import Facts
 from probe.sources import lstopo, nccl_log, nccl_xml, nvidia_smi
-from synth.errors import CaptureError
+from synth import documents
+from synth.errors import CaptureError, DocumentError
 
 
 def read(data: bytes, *, subject: str) -> Facts:
@@ -21,6 +23,8 @@ def read(data: bytes, *, subject: str) -> Facts:
         if re.search(r"<topology\b|hwloc", head):
             return lstopo.read(data, subject=subject)
         return nccl_xml.read(data, subject=subject)
+    if head.startswith("{"):
+        return _document(data, subject)
     text = data.decode("utf-8", "replace")
     if re.search(r"^\s*Machine \(|^\s*Package L#", text, re.M):
         return lstopo.read_console(text, subject=subject)
@@ -30,6 +34,19 @@ def read(data: bytes, *, subject: str) -> Facts:
         if re.search(pattern, head, re.M):
             raise CaptureError(f"{subject}: is {what}; give it with --network", subject=subject)
     return nvidia_smi.read(text, subject=subject)
+
+
+def _document(data: bytes, subject: str) -> Facts:
+    try:
+        document = documents.parse(data, subject=subject)
+    except DocumentError as error:
+        raise CaptureError(error.message, subject=subject) from None
+    if isinstance(document, dict) and document.get("format") == "synth-topology/1":
+        raise CaptureError(
+            f"{subject}: is a topology already; show it with synth topo show, or join several with --network",
+            subject=subject,
+        )
+    return facts_document.from_document(document, subject=subject)
 
 
 _OTHERS = (

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probe import build
+from probe import build, facts_document
 from probe.sources import lstopo, nccl_xml, nvidia_smi, sniff
-from synth import topology
+from synth import documents, topology
 from synth.errors import CaptureError
 from synth.topology import Routes
-from tests.probe.captures import TOPO, needs_captures
+from tests.probe.captures import TOPO, capture, needs_captures
 from tests.probe.machines import Machine, machines, printed
 
 WORDS = ["tabs", "spaces", "ansi", "lost", "crlf", "shuffled", "prompt", "legend", "noaffinity", "norows"]
@@ -116,3 +116,32 @@ def attempt(data: bytes) -> None:
 def test_damage_is_the_same_for_the_same_seed():
     machine = Machine(2, 1, ((0, 0, 0), (0, 0, 1), (0, 0, 0)))
     assert printed(machine, style="shuffled", seed=3) == printed(machine, style="shuffled", seed=3)
+
+
+@needs_captures
+@given(st.integers(0, 10_000), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=80)
+def test_damaged_facts_raise_nothing_but_the_probes_own_error(number, rng):
+    files = [capture("222"), capture("025"), capture("060"), capture("230")]
+    facts = sniff.read(files[number % len(files)].read_bytes(), subject="x")
+    document = facts_document.to_document(facts)
+    for _ in range(rng.randrange(1, 4)):
+        spoil(document, rng)
+    attempt(documents.canonical(document).encode())
+
+
+def spoil(value, rng) -> None:
+    """Replace or drop one value somewhere in a JSON document."""
+    while True:
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        if not keys:
+            return
+        key = rng.choice(keys)
+        if isinstance(value[key], dict | list) and value[key] and rng.random() < 0.9:
+            value = value[key]
+            continue
+        if isinstance(value, dict) and rng.random() < 0.3:
+            del value[key]
+        else:
+            value[key] = rng.choice([None, "", "GPU0", -1, 0, 1e300, 10**30, True, [], {}, [1], "nvswitch"])
+        return
