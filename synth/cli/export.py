@@ -11,7 +11,7 @@ from synth.cli.answer import Answer
 from synth.errors import InputError, InvalidPlan
 from synth.formats import mscclpp
 from synth.formats.msccl_xml import Dialect, dumps, from_plan
-from synth.formats.msccl_xml.from_plan import THREADBLOCKS
+from synth.formats.msccl_xml.exporter import THREADBLOCKS
 from synth.plan import Plan
 from synth.verifier import verify
 

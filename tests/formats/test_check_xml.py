@@ -221,6 +221,16 @@ def test_huge_numbers_are_refused_before_they_cost_memory() -> None:
     assert "bounds" in rules(changed('cnt="1"', 'cnt="900000000000"', 8))
 
 
+def test_adding_in_circles_costs_no_memory() -> None:
+    add = '<step s="{}" type="re" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>'
+    copy = (
+        '<step s="0" type="cpy" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>'
+    )
+    adds = "".join(add.format(number) for number in range(1, 200))
+    report = msccl_xml.verify(msccl_xml.parse(changed(copy, copy + adds).replace("allgather", "allreduce")))
+    assert "a sum of too many contributions" in report.violations[0].message
+
+
 def test_the_command_answers_json_and_text(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "exchange.xml"
     file.write_text(EXCHANGE)

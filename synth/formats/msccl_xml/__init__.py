@@ -2,10 +2,10 @@
 
 from synth.formats.msccl_xml.algorithm import Algorithm
 from synth.formats.msccl_xml.dialects import Dialect
-from synth.formats.msccl_xml.from_plan import from_plan
+from synth.formats.msccl_xml.exporter import from_plan
+from synth.formats.msccl_xml.importer import Imported, to_plan
 from synth.formats.msccl_xml.reader import load, looks_like_xml, parse
-from synth.formats.msccl_xml.to_plan import Imported, to_plan
-from synth.formats.msccl_xml.verify import Report, verify
+from synth.formats.msccl_xml.verifier import Report, verify
 from synth.formats.msccl_xml.writer import dumps
 
 __all__ = [

@@ -134,9 +134,13 @@ class Buffers:
                     case Collective.BROADCAST:
                         yield place, (root * self.width + chunk,)
                     case Collective.REDUCE_SCATTER:
-                        yield place, tuple(peer * self.width + rank * factor + chunk for peer in everyone)
+                        yield place, self._everyones(rank * factor + chunk)
                     case _:
-                        yield place, tuple(peer * self.width + chunk for peer in everyone)
+                        yield place, self._everyones(chunk)
+
+    def _everyones(self, chunk: int) -> tuple[int, ...]:
+        """Every rank's contribution to one chunk."""
+        return tuple(range(chunk, self.width * self.algorithm.ranks, self.width))
 
     def _check_size(self) -> None:
         total = sum(self.inputs(gpu) + self.outputs(gpu) for gpu in self.algorithm.gpus)

@@ -17,6 +17,9 @@ Value = tuple[int, ...]
 UNKNOWN: Value = (-1,)
 """What a step that read undefined memory passes on; reported once, where it was read."""
 
+MIXED: Value = (-2,)
+"""A sum of more than any collective adds up; keeps a program that adds in circles from filling the memory."""
+
 
 class Memory:
     """The memory of all GPUs while a program runs.
@@ -47,11 +50,11 @@ class Memory:
         if kind.receives:
             value = self.messages[here.fed_by].popleft()
         if kind.reads_src:
-            value = add(value, self.read(move, self.buffers.place(rank, step.src, step.src_offset + chunk)))
+            value = self.add(value, self.read(move, self.buffers.place(rank, step.src, step.src_offset + chunk)))
         if kind.writes_dst:
             place = self.buffers.place(rank, step.dst, step.dst_offset + chunk)
             if kind.adds and not kind.receives:
-                value = add(value, self.read(move, place))
+                value = self.add(value, self.read(move, place))
             self.held[place] = value
         if not kind.sends:
             return None
@@ -66,12 +69,15 @@ class Memory:
             return UNKNOWN
         return value
 
-
-def add(one: Value, other: Value) -> Value:
-    """Both values' contributions; unknown where either is."""
-    if not one or other is UNKNOWN:
-        return other
-    return UNKNOWN if one is UNKNOWN else tuple(sorted(one + other))
+    def add(self, one: Value, other: Value) -> Value:
+        """Both values' contributions; unknown where either is."""
+        if not one:
+            return other
+        if UNKNOWN in (one, other):
+            return UNKNOWN
+        if MIXED in (one, other) or len(one) + len(other) > 2 * self.program.algorithm.ranks:
+            return MIXED
+        return tuple(sorted(one + other))
 
 
 def check_values(program: Program, buffers: Buffers, order: Sequence[Move]) -> Iterator[Violation]:
@@ -97,7 +103,7 @@ def root_of(memory: Memory, buffers: Buffers) -> int:
         first = memory.held.get(buffers.place(0, Buffer.OUTPUT, 0))
         # in place, every output starts out defined, so ask one that was written
         for value, rank in ((held, ranks[-1]), (first, 0)):
-            if value and value is not UNKNOWN and value != (rank * buffers.width,):
+            if value and value[0] >= 0 and value != (rank * buffers.width,):
                 return value[0] // buffers.width
         return 0
     if buffers.collective is Collective.REDUCE:
@@ -109,7 +115,7 @@ def root_of(memory: Memory, buffers: Buffers) -> int:
 def _promise(memory: Memory, buffers: Buffers) -> Iterator[Violation]:
     for place, wanted in buffers.promised(root_of(memory, buffers)):
         value = memory.held.get(place)
-        if value == wanted or value is UNKNOWN:
+        if value in (wanted, UNKNOWN):
             continue
         rank, buffer, chunk = place
         what = "nothing" if value is None else describe(value, wanted, buffers.width)
@@ -119,6 +125,8 @@ def _promise(memory: Memory, buffers: Buffers) -> Iterator[Violation]:
 
 def describe(value: Value, wanted: Value, width: int) -> str:
     """How a value differs from what it should be."""
+    if value == MIXED:
+        return "a sum of too many contributions"
     if len(wanted) == len(value) == 1:
         (rank, chunk), (right, place) = divmod(value[0], width), divmod(wanted[0], width)
         return f"chunk {chunk} of rank {rank} instead of chunk {place} of rank {right}"

@@ -19,7 +19,7 @@ from synth.errors import PlanError
 from synth.formats.msccl_xml.algorithm import NOBODY, Algorithm, Buffer, Gpu, Kind, Step, Threadblock
 from synth.formats.msccl_xml.dialects import MAX_CHANNELS, MAX_COUNT, MAX_STEPS, Dialect
 from synth.formats.msccl_xml.structure import MAX_PEERS
-from synth.formats.msccl_xml.verify import verify
+from synth.formats.msccl_xml.verifier import verify
 from synth.formats.travels import Copy, Spot, Travel, Travels, lay_out
 from synth.plan import Plan
 from synth.plan.program import Buffer as Memory

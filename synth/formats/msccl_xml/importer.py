@@ -15,7 +15,7 @@ from synth.formats.msccl_xml import schedule
 from synth.formats.msccl_xml.algorithm import Algorithm
 from synth.formats.msccl_xml.buffers import Buffers, possible_places
 from synth.formats.msccl_xml.messages import Message, Timing, messages
-from synth.formats.msccl_xml.verify import verify
+from synth.formats.msccl_xml.verifier import verify
 from synth.plan import Chunks, Plan, Predicted, Transfers
 from synth.plan.sizes import demand_of
 from synth.simulator import simulate
