@@ -12,7 +12,7 @@ from solver.backend import Cancel
 from solver.bound import Bound, Problem, generate
 from solver.bound.certificate import bound_of
 from solver.bound.shallow import farthest, limited
-from solver.schedule import direct, routed, spread
+from solver.schedule import classic, direct, routed, spread
 from solver.schedule.draft import Draft, Strategy, Task
 from synth.collective import Demand
 from synth.errors import SolveError
@@ -24,8 +24,19 @@ from synth.verifier import Violation, verify
 from synth.verifier.holdings import check_movement, check_reduction
 from synth.verifier.rules import check_order
 
-STRATEGIES: tuple[Strategy, ...] = (direct.STRATEGY, spread.STRATEGY, routed.STRATEGY)
+STRATEGIES: tuple[Strategy, ...] = (
+    direct.STRATEGY,
+    classic.RING,
+    classic.HALVING_DOUBLING,
+    classic.BINOMIAL_TREE,
+    classic.TWO_LEVEL,
+    spread.STRATEGY,
+    routed.STRATEGY,
+)
 """In the order they are tried; the first of equally good plans wins."""
+
+BASELINE_RANKS = 128
+"""Beyond so many ranks only the direct exchange is tried as a baseline: the others list every transfer."""
 
 QUIET_SECONDS = 1.0
 """The steps of the linear program are reported this far apart."""
@@ -155,7 +166,11 @@ def solve(
     best: tuple[float, str, Draft] | None = None
     candidates: dict[str, float] = {}
     for strategy in STRATEGIES:
-        if not strategy.serves(problem) or (strategies is not None and strategy.name not in strategies):
+        if strategies is not None and strategy.name not in strategies:
+            continue
+        if strategy.baseline and strategies is None and problem.routes.ranks > BASELINE_RANKS and best is not None:
+            continue
+        if not strategy.serves(problem):
             continue
         for draft in strategy.drafts(task):
             seconds = draft.seconds(task)
@@ -226,7 +241,7 @@ def _finish(task: Task, draft: Draft, bound: Bound, strategy: str, termination: 
     topology, demand = problem.routes.topology, problem.demand
     bare = draft.plan(problem)
     seconds = draft.pipeline(problem, 0.0).seconds(draft.segments)
-    if problem.routes.ranks <= EXPANDED:
+    if bare.symmetry is not None and problem.routes.ranks <= EXPANDED:
         bare = expand(bare)
     plan = replace(
         bare,

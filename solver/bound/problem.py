@@ -128,6 +128,11 @@ class Problem:
         return sparse.csr_matrix(crossing @ rows)
 
     @cached_property
+    def plain(self) -> Problem:
+        """The same problem without symmetries."""
+        return self if self.group is None else Problem.of(self.routes, self.demand)
+
+    @cached_property
     def hops(self) -> np.ndarray:
         """[ranks, ranks] fewest hops from row to column."""
         return hop_distance(self.routes.exists)

@@ -58,4 +58,6 @@ def _two_rounds(members: int, roots: np.ndarray) -> Draft:
     )
 
 
-STRATEGY = Strategy(name="direct", collectives=frozenset(Collective), needs_all_pairs=True, drafts=drafts)
+STRATEGY = Strategy(
+    name="direct", collectives=frozenset(Collective), needs_all_pairs=True, drafts=drafts, baseline=True
+)

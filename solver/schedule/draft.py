@@ -57,13 +57,15 @@ class Draft:
         denominator: of the chunks' shares.
         segments: parts every chunk is cut in.
 
-    Where the problem has a group of symmetries, chunks and transfers are those of one representative per orbit.
+        whole: chunks and transfers are complete; otherwise, where the problem has a group of symmetries, they are those
+            of one representative per orbit.
     """
 
     chunks: Chunks
     transfers: Transfers
     denominator: int
     segments: int = 1
+    whole: bool = False
 
     def with_segments(self, segments: int) -> Draft:
         """The same routes and rounds with another number of segments."""
@@ -83,11 +85,13 @@ class Draft:
             chunks=self.chunks,
             transfers=self.transfers,
             demand=demand.matrix,
-            symmetry=None if problem.group is None else problem.group.symmetry,
+            symmetry=None if self.whole or problem.group is None else problem.group.symmetry,
         )
 
     def pipeline(self, problem: Problem, launch_ns: float) -> Pipeline:
         """The rounds model of this schedule."""
+        if self.whole:
+            problem = problem.plain
         transfers = self.transfers
         size = chunk_bytes(self.plan(problem), problem.demand)[transfers.chunk]
         if problem.group is not None and problem.paired:
@@ -112,13 +116,17 @@ class Strategy:
         name: as it appears in plans and reports.
         collectives: those it knows.
         needs_all_pairs: whether every pair of ranks must have a route.
+        fits: what else it needs of a problem.
         drafts: makes schedules, better ones later; stops when the task is over.
+        baseline: whether others are compared with it.
     """
 
     name: str
     collectives: frozenset[Collective]
     needs_all_pairs: bool
     drafts: Callable[[Task], Iterator[Draft]]
+    fits: Callable[[Problem], bool] = lambda problem: True
+    baseline: bool = False
 
     def serves(self, problem: Problem) -> bool:
         """Whether it can schedule this problem at all."""
@@ -126,4 +134,4 @@ class Strategy:
             return False
         members = problem.demand.ranks
         exists = problem.routes.exists[:members, :members] | np.eye(members, dtype=bool)
-        return not self.needs_all_pairs or bool(exists.all())
+        return (not self.needs_all_pairs or bool(exists.all())) and self.fits(problem)

@@ -163,8 +163,8 @@ def northwest(supply: np.ndarray, demand: np.ndarray) -> list[tuple[int, int, fl
     return matched
 
 
-def pipeline(problem: Problem, routes: Whole, launch_ns: float) -> Draft:
-    """Every hop as early as its route allows, with the best number of segments."""
+def pipeline(problem: Problem, routes: Whole, launch_ns: float, *, fixed: np.ndarray | None = None) -> Draft:
+    """Every hop as early as its route allows, or in fixed rounds, with the best number of segments."""
     columns, ranks, demand = routes.columns, problem.routes.ranks, problem.demand
     chunk = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
     blocks = demand.blocks
@@ -173,6 +173,9 @@ def pipeline(problem: Problem, routes: Whole, launch_ns: float) -> Draft:
     if problem.paired:
         outward = np.arange(len(chunk)) - columns.starts[chunk] >= ranks - 1
         reduce[outward] = 0
+    if fixed is not None:
+        round = fixed
+    elif problem.paired:
         round = _allreduce_rounds(columns, ranks, chunk, outward)
     elif demand.collective.reduces:
         round = timing.in_tree_rounds(columns, ranks)

@@ -14,7 +14,7 @@ from synth.testing import assert_plan_implements, demands, topologies
 from synth.topology import Routes, Topology
 
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
