@@ -92,7 +92,7 @@ def answer(
             {"name": setting.name, "value": setting.value, "reason": setting.reason}
             for setting in nccl_settings.settings(topology, groups)
         ],
-        "warnings": _warnings(topology, groups, out),
+        "warnings": _warnings(topology, groups, out, found.termination == "optimal"),
     }
     if costs:
         document["cost_us"] = cost_us(topology, order, bytes // ep_size)
@@ -121,7 +121,7 @@ def cost_us(topology: Topology, order: Sequence[str], bytes: int) -> list[list[f
     return [[None if np.isnan(cell) else cell for cell in row] for row in known.reshape(routes.ranks, -1).tolist()]
 
 
-def _warnings(topology: Topology, groups: Sequence[Sequence[str]], out: Sequence[str]) -> list[str]:
+def _warnings(topology: Topology, groups: Sequence[Sequence[str]], out: Sequence[str], optimal: bool) -> list[str]:
     found = []
     if out:
         found.append(f"{len(out)} GPUs do not fill a group and stay out: {', '.join(out[:8])}")
@@ -132,9 +132,7 @@ def _warnings(topology: Topology, groups: Sequence[Sequence[str]], out: Sequence
     if len(set(sizes.values())) > 1:
         told = ", ".join(f"{node} {size}" for node, size in list(sizes.items())[:6])
         found.append(f"nodes have different numbers of GPUs ({told}); groups were not made alike")
-    nodes = [{topology.device(gpu).node for gpu in group} for group in groups]
-    wider = [number for number, names in enumerate(nodes) if len(names) > 1]
-    needed = min(len(groups[0]), max(sizes.values()))
-    if wider and needed == len(groups[0]):
-        found.append(f"group {wider[0]} spans nodes although a group of {needed} would fit one")
+    wider = [n for n, group in enumerate(groups) if len({topology.device(gpu).node for gpu in group}) > 1]
+    if wider and not optimal and len(groups[0]) <= max(sizes.values()):
+        found.append(f"{len(wider)} groups span nodes although a group of {len(groups[0])} would fit one")
     return found

@@ -21,6 +21,8 @@ from solver.groups.problem import Groups, Problem
 
 MOST_PARTITIONS = 3_000_000
 MOST_PRICED = 400
+SLAB = 1_000_000
+"""Cells of a table that are held at once while partitions are listed."""
 CLOSE = 1e-7
 
 
@@ -122,8 +124,11 @@ def partitions_of(gpus: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndar
         for gpu in np.unique(first):
             states = np.flatnonzero(first == gpu)
             candidates = np.flatnonzero(lowest == gpu)
-            state, candidate = np.nonzero((used[states][:, None] & masks[candidates]) == 0)
-            parts.append((states[state], candidates[candidate]))
+            step = max(1, SLAB // len(candidates))
+            for begin in range(0, len(states), step):
+                slab = states[begin : begin + step]
+                state, candidate = np.nonzero((used[slab][:, None] & masks[candidates]) == 0)
+                parts.append((slab[state], candidates[candidate]))
         state, candidate = (np.concatenate(column) for column in zip(*parts, strict=True))
         used = used[state] | masks[candidate]
         chosen = np.concatenate([chosen[state], candidate[:, None].astype(np.int32)], axis=1)

@@ -70,6 +70,9 @@ def partition(problem: Problem) -> Partition:
 
 def _search(problem: Problem, baselines: dict[str, Groups], costs: dict[str, float]) -> tuple[Groups, float, float]:
     best = _cheapest(problem, baselines, costs)
+    floor = max(cut_bound(problem), cell_bound(problem, Cells(problem)))
+    if costs[best] <= floor * (1 + 1e-9):
+        return baselines[best], costs[best], floor
     start = baselines[best] if np.isfinite(costs[best]) else None
     if partitions_count(len(problem.gpus), problem.size) > MOST_PARTITIONS and start is not None:
         found = exact_by_integers(problem, start)

@@ -38,6 +38,11 @@ class Problem:
     background: np.ndarray | None = field(default=None)
 
     def __post_init__(self) -> None:
+        if len(self.gpus) < 2:
+            raise InputError(
+                f"topology {self.topology.name}: {len(self.gpus)} GPUs take part; groups need at least 2",
+                subject=self.topology.name,
+            )
         if not 2 <= self.size <= len(self.gpus):
             raise InputError(
                 f"--ep-size: is {self.size}; must be from 2 to {len(self.gpus)}, the GPUs there are",

@@ -1,4 +1,4 @@
-"""Groups: ``python -m tests.bench.groups``; nothing here is asserted."""
+"""Groups: ``python -m tests.bench.groups`` (times are CPU seconds); nothing here is asserted."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ CASES = [
 def row(name: str, topology: Topology, size: int) -> None:
     """Print one line of the table."""
     problem = Problem(topology=topology, gpus=topology.gpus, size=size, bytes=64 * 2**20)
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = partition(problem)
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     times = [found.seconds, found.bound, found.baselines["contiguous"], found.baselines["strided"]]
     cells = " | ".join(f"{1e6 * value:.1f}" if np.isfinite(value) else "cut apart" for value in times)
     print(f"| {name} | {len(topology.gpus)} | {size} | {cells} | {found.termination} | {seconds:.2f} |", flush=True)
