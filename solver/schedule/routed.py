@@ -12,10 +12,12 @@ from solver.bound.pricing import cheapest
 from solver.bound.shallow import farthest, limited
 from solver.schedule import timing
 from solver.schedule.draft import Draft, Strategy, Task
+from solver.schedule.ordering import ordered
 from solver.schedule.polish import polish, route_rounds
 from solver.schedule.rounding import Whole, whole
 from synth.collective import Collective
 from synth.plan import Chunks, Transfers
+from synth.simulator import Cost
 
 PATIENCE = 1
 """The search for the best depth ends after more depths than this that brought nothing."""
@@ -24,6 +26,14 @@ TOLERANCE = 4e-3
 
 
 def drafts(task: Task) -> Iterator[Draft]:
+    """Pipelines of rounds; for the timeline model each also in a better order."""
+    for draft in pipelines(task):
+        yield draft
+        if task.cost is Cost.TIMELINE:
+            yield from ordered(task, draft)
+
+
+def pipelines(task: Task) -> Iterator[Draft]:
     """The optimal routes, then optimal routes of limited depth, the shallowest first."""
     problem, fractional = task.problem, task.fractional
     first = draft_of(problem, fractional, task.launch_ns)
