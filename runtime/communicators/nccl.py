@@ -217,8 +217,9 @@ class NcclCommunicator:
     def close(self) -> None:
         """See :meth:`Communicator.close`."""
         with self._lock:
+            for recording in list(self.memory.recordings):
+                recording.release()
             if self.is_valid():
-                self._open = False
                 self._inside = (time.monotonic(), None, ())
                 self._library.destroy()
                 self._inside = None

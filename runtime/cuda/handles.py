@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from runtime.cuda.memory import CudaMemory, current_stream
+from synth.errors import InvalidUsage
 
 
 class DeviceHandle:
@@ -46,10 +47,21 @@ class Recording:
     def __init__(self, graph: Any, result: Any, given: Any, memory: CudaMemory, follow: Callable[[], None]) -> None:
         self._graph, self._given, self._memory, self._follow = graph, given, memory, follow
         self._held = memory.held()
+        memory.recordings.add(self)
         self.result = result
 
+    def release(self) -> None:
+        """Give the graph up; NCCL cannot end a communicator that a graph still uses."""
+        self._graph, self._held = None, ()
+
     def replay(self) -> Any:
-        """Run it again on the caller's current stream."""
+        """Run it again on the caller's current stream.
+
+        Raises:
+            InvalidUsage: its group is closed.
+        """
+        if self._graph is None:
+            raise InvalidUsage("the recording's group is closed; record again with the new one")
         with self._memory.stream_of(self._given):
             self._graph.launch(self._memory.stream)
             self._follow()

@@ -61,6 +61,32 @@ __device__ __forceinline__ void move_peeled(char* dst, const char* src, i64 byte
     for (i64 i = head + body + threadIdx.x; i < bytes; i += THREADS) dst[i] = src[i];
 }
 
+// Source and destination differ in their place inside 16 bytes: aligned 16-byte stores, each put together from two
+// aligned loads (the second is the neighbour's first and comes from L1). WORD is the source's 4-byte word inside 16.
+template <int WORD>
+__device__ __forceinline__ void move_shifted(char* dst, const char* src, i64 bytes) {
+    i64 head = (16 - ((u64)dst & 15)) & 15;
+    if (head > bytes) head = bytes;
+    for (i64 i = threadIdx.x; i < head; i += THREADS) dst[i] = src[i];
+    const char* from = src + head;
+    const i64 count = (bytes - head) / 16 - 1;  // the last 16 bytes go one by one: no load passes the source's end
+    const uint4* base = (const uint4*)((u64)from & ~(u64)15);
+    const u32 bits = ((u32)(u64)from & 3) * 8;
+    uint4* to = (uint4*)(dst + head);
+    #pragma unroll 4
+    for (i64 i = threadIdx.x; i < count; i += THREADS) {
+        const uint4 a = base[i], b = base[i + 1];
+        const u32 w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+        uint4 out;
+        out.x = __funnelshift_r(w[WORD], w[WORD + 1], bits);
+        out.y = __funnelshift_r(w[WORD + 1], w[WORD + 2], bits);
+        out.z = __funnelshift_r(w[WORD + 2], w[WORD + 3], bits);
+        out.w = __funnelshift_r(w[WORD + 3], w[(WORD + 4) & 7], bits);
+        to[i] = out;
+    }
+    for (i64 i = head + count * 16 + threadIdx.x; i < bytes; i += THREADS) dst[i] = src[i];
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
 copy_regions(const i64* table, int regions, i64 tiles, char* b0, char* b1, char* b2, int itemsize) {
     const i64 *dst_buffer = table, *dst_offset = table + regions, *src_buffer = table + 2 * regions,
@@ -72,12 +98,13 @@ copy_regions(const i64* table, int regions, i64 tiles, char* b0, char* b1, char*
         if (bytes > TILE) bytes = TILE;
         char* dst = (dst_buffer[r] == 1 ? b1 : b2) + dst_offset[r] * itemsize + begin;
         const char* src = (src_buffer[r] == 0 ? b0 : src_buffer[r] == 1 ? b1 : b2) + src_offset[r] * itemsize + begin;
-        const u64 apart = ((u64)dst ^ (u64)src) & 15;
-        if (apart == 0) move_peeled<uint4>(dst, src, bytes);
-        else if ((apart & 7) == 0) move_peeled<u64>(dst, src, bytes);
-        else if ((apart & 3) == 0) move_peeled<u32>(dst, src, bytes);
-        else if ((apart & 1) == 0) move_peeled<u16>(dst, src, bytes);
-        else move<u8>(dst, src, bytes);
+        const int word = (int)(((u64)src - (u64)dst) & 15) >> 2;  // of the source where the destination is aligned
+        if ((((u64)dst ^ (u64)src) & 15) == 0) move_peeled<uint4>(dst, src, bytes);
+        else if (bytes < 64) move<u8>(dst, src, bytes);  // too short for words
+        else if (word == 0) move_shifted<0>(dst, src, bytes);
+        else if (word == 1) move_shifted<1>(dst, src, bytes);
+        else if (word == 2) move_shifted<2>(dst, src, bytes);
+        else move_shifted<3>(dst, src, bytes);
     }
 }
 """

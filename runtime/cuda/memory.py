@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -41,6 +42,7 @@ class CudaMemory:
         self._own = self.stream
         self._last = self._cupy.cuda.Event(disable_timing=True)
         self._aside = False
+        self.recordings: WeakSet[Any] = WeakSet()
 
     def bind(self, source: Any, target: Any, scratch: int, element: Element) -> Buffers:
         """See :meth:`runtime.buffers.Memory.bind`."""

@@ -71,6 +71,16 @@ def main(plans, out=None, *only):
         return statuses
 
     phase("kernels", kernels)
+
+    def ordered(transport):
+        answers = started(4, "order", transport=transport)
+        for row in answers[0]:
+            print("  ", row, flush=True)
+        assert all(row["wrong"] == 0 for row in answers[0] if row["way"] == "plain")
+        return answers[0]
+
+    phase("order nccl4py, 4 ranks", lambda: ordered("nccl"))
+    phase("order-cupy, 4 ranks", lambda: ordered("nccl-cupy"))
     phase("group nccl4py, 8 ranks", lambda: started(8, "group", plans))
     phase("torch, 4 ranks", lambda: started(4, "torch"))
     for what in ("dies", "stalls", "before-connect", "in-capture"):

@@ -142,6 +142,50 @@ def group_phase(folder):
     leave(attach=attached, first=first, names=names)
 
 
+def order_phase():
+    """Whether results are ordered on the stream: compared at once, many times, on the default and on another stream."""
+    communicator = open_communicator(os.environ["SYNTH_TRANSPORT"], find_place(), 25.0)
+    rank, size, library = communicator.rank, communicator.size, communicator._library
+    polls = []
+    original = library.state
+
+    def state():
+        value = original()
+        polls.append(value)
+        return value
+
+    library.state = state
+    n = 4096
+    for name, stream in (("default", cupy.cuda.Stream.null), ("other", cupy.cuda.Stream(non_blocking=True))):
+        for way in ("plain", "sleep", "event", "again"):
+            wrong, first, most = 0, [], 0
+            for turn in range(25):
+                with stream:
+                    x = cupy.full(n, rank + turn, dtype=cupy.float32)
+                    y = cupy.full(n, -1, dtype=cupy.float32)
+                    polls.clear()
+                    communicator._call(
+                        None, (), lambda: library.all_reduce(x.data.ptr, y.data.ptr, n, 7, 0, stream.ptr)
+                    )
+                    first.append(polls[0] if polls else None)
+                    most = max(most, len(polls))
+                    if way == "sleep":
+                        time.sleep(0.002)
+                    if way == "again":
+                        for _ in range(20):
+                            original()
+                    if way == "event":
+                        event = cupy.cuda.Event()
+                        event.record()
+                        event.synchronize()
+                    right = size * turn + size * (size - 1) / 2
+                    wrong += int((y != right).sum()) > 0
+                stream.synchronize()
+            if rank == 0:
+                leave(stream=name, way=way, wrong=wrong, first=sorted(set(map(str, first))), polls=most)
+    communicator.close()
+
+
 def failure_phase(what):
     """The last rank is lost; the others must say so, and work again among themselves."""
     deadline, last = 3.0, int(os.environ["WORLD_SIZE"]) - 1
@@ -281,7 +325,13 @@ def torch_phase():
     leave(gradient_error=worst, loss_first=losses[0], loss_last=losses[-1], torch=torch.__version__)
 
 
-PHASES = {"plans": plans_phase, "group": group_phase, "failure": failure_phase, "torch": torch_phase}
+PHASES = {
+    "plans": plans_phase,
+    "group": group_phase,
+    "failure": failure_phase,
+    "torch": torch_phase,
+    "order": order_phase,
+}
 
 if __name__ == "__main__":
     cupy.cuda.Device(0).use()
