@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import networkx
+
 from probe.facts import Distance
 from probe.findings import finding
 from synth.errors import TopologyError
@@ -18,6 +20,8 @@ _SHARE = 5
 """Sharing a NIC costs more than crossing the root complex, and less than crossing sockets."""
 _SLOW = 8
 """Taking a NIC of less than half the usual rate (a management port)."""
+_UNIT = 1_000_000
+"""Of one point of cost; what is left below it decides among equals."""
 _SOCKETS = re.compile(r"eth|en[opsx]|em[0-9]|bond|wl|lo$")
 
 
@@ -89,17 +93,19 @@ def _assign_node(topology: Topology, gpus: Sequence[str], nics: Sequence[str]) -
     distances = {gpu: {nic: distance(topology, gpu, nic) for nic in nics} for gpu in gpus}
     rates = {nic: _rate(topology, nic) for nic in nics}
     usual = sorted(rates.values())[len(rates) // 2]
-    copies = -(-len(gpus) // len(nics)) + 1
-    slots = [(nic, copy) for copy in range(copies) for nic in nics]
-    costs = [
-        [
-            1000.0 * (_COST[distances[gpu][nic]] + _SHARE * copy + _SLOW * (rates[nic] < usual / 2))
-            + abs(row / len(gpus) - nics.index(nic) / len(nics))  # of equal choices, keep the order of both
-            for nic, copy in slots
-        ]
-        for row, gpu in enumerate(gpus)
-    ]
-    taken = [slots[column][0] for column in cheapest_assignment(costs)]
+    flow = networkx.MultiDiGraph()
+    for row, gpu in enumerate(gpus):
+        flow.add_node(("gpu", gpu), demand=-1)
+        for column, nic in enumerate(nics):
+            price = _COST[distances[gpu][nic]] + _SLOW * (rates[nic] < usual / 2)
+            order = abs(row / len(gpus) - column / len(nics))  # of equal choices, keep the order of both
+            flow.add_edge(("gpu", gpu), ("nic", nic), capacity=1, weight=_UNIT * price + round(1000 * order))
+    flow.add_node("all", demand=len(gpus))
+    for nic in nics:
+        for sharers in range(len(gpus)):  # each further GPU on a NIC costs more than the one before
+            flow.add_edge(("nic", nic), "all", capacity=1, weight=_UNIT * _SHARE * sharers)
+    _, paths = networkx.network_simplex(flow)
+    taken = [next(nic for kind, nic in paths["gpu", gpu] if sum(paths["gpu", gpu][kind, nic].values())) for gpu in gpus]
     sharing = Counter(taken)
     uses = []
     for gpu, nic in zip(gpus, taken, strict=True):
@@ -149,45 +155,6 @@ def _above(topology: Topology, low: str, high: str) -> bool:
 
 def _rate(topology: Topology, nic: str) -> float:
     return max((topology.links[p].bytes_per_s for p in topology.out_links[topology.index[nic]]), default=0.0)
-
-
-def cheapest_assignment(costs: Sequence[Sequence[float]]) -> list[int]:
-    """Columns of a cheapest assignment of rows to columns; at least as many columns as rows.
-
-    Source: the Hungarian method with potentials, Kuhn 1955 and Munkres 1957, in time rows^2 x columns.
-    """
-    rows, columns = len(costs), len(costs[0]) if costs else 0
-    row_price, column_price = [0.0] * (rows + 1), [0.0] * (columns + 1)
-    owner, before = [0] * (columns + 1), [0] * (columns + 1)  # row of each column, counted from 1; 0 is free
-    for row in range(1, rows + 1):
-        owner[0], column = row, 0
-        slack, seen = [float("inf")] * (columns + 1), [False] * (columns + 1)
-        while owner[column]:
-            seen[column] = True
-            best, following = float("inf"), 0
-            for other in range(1, columns + 1):
-                if seen[other]:
-                    continue
-                reduced = costs[owner[column] - 1][other - 1] - row_price[owner[column]] - column_price[other]
-                if reduced < slack[other]:
-                    slack[other], before[other] = reduced, column
-                if slack[other] < best:
-                    best, following = slack[other], other
-            for other in range(columns + 1):
-                if seen[other]:
-                    row_price[owner[other]] += best
-                    column_price[other] -= best
-                else:
-                    slack[other] -= best
-            column = following
-        while column:
-            owner[column] = owner[before[column]]
-            column = before[column]
-    answer = [0] * rows
-    for column in range(1, columns + 1):
-        if owner[column]:
-            answer[owner[column] - 1] = column - 1
-    return answer
 
 
 def findings(topology: Topology, uses: Sequence[Use] | None = None) -> list[Finding]:
