@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import networkx
 
@@ -93,7 +94,7 @@ def _assign_node(topology: Topology, gpus: Sequence[str], nics: Sequence[str]) -
     distances = {gpu: {nic: distance(topology, gpu, nic) for nic in nics} for gpu in gpus}
     rates = {nic: _rate(topology, nic) for nic in nics}
     usual = sorted(rates.values())[len(rates) // 2]
-    flow = networkx.MultiDiGraph()
+    flow: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph()
     for row, gpu in enumerate(gpus):
         flow.add_node(("gpu", gpu), demand=-1)
         for column, nic in enumerate(nics):
