@@ -13,10 +13,11 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from fastapi import Request
 
@@ -156,21 +157,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def require(*needed: Scope) -> Callable[[Request], Caller]:
+def require(*needed: Scope) -> Callable[[Request], Coroutine[Any, Any, Caller]]:
     """A dependency that admits callers with every one of these scopes.
 
     The dependency raises Unauthorized or Forbidden, and HostError where a web page elsewhere may be behind the
     request: without tokens, loopback is the only protection, and a page can point a name of its own at 127.0.0.1.
     """
 
-    def admit(request: Request) -> Caller:
-        caller = caller_of(request)
-        missing = [scope for scope in needed if scope not in caller.scopes]
-        if missing:
-            raise Forbidden(f"token {caller.name}: needs the scope {missing[0]}", subject=missing[0])
-        return caller
+    async def admit(request: Request) -> Caller:  # on the event loop: a thread would cost more than the check
+        return check(request, *needed)
 
     return admit
+
+
+def check(request: Request, *needed: Scope) -> Caller:
+    """Who asks, if allowed; see :func:`require`."""
+    caller = caller_of(request)
+    missing = [scope for scope in needed if scope not in caller.scopes]
+    if missing:
+        raise Forbidden(f"token {caller.name}: needs the scope {missing[0]}", subject=missing[0])
+    return caller
 
 
 def caller_of(request: Request) -> Caller:

@@ -18,6 +18,7 @@ from server.metrics import Metrics
 from server.settings import Settings
 from server.slices import Slices
 from server.store import Database
+from server.store.topologies import Stored
 from synth.documents import Json
 
 
@@ -73,6 +74,7 @@ class Context:
         endings: of jobs, for requests that wait.
         slices: per-rank slices.
         draining: whether the server is about to stop.
+        topologies: those asked for often, by digest or fingerprint.
     """
 
     settings: Settings
@@ -82,6 +84,7 @@ class Context:
     endings: Endings
     slices: Slices
     draining: bool = False
+    topologies: dict[str, Stored] = field(default_factory=dict)
     _checks: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(2))
 
     def perform(self, name: str, task: Json) -> Json:
@@ -101,7 +104,7 @@ class Context:
             self.metrics.waiting.dec()
 
 
-def context_of(request: Request) -> Context:
+async def context_of(request: Request) -> Context:
     """The context of the application that handles a request."""
     context: Context = request.app.state.context
     return context

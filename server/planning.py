@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import Connection
-
 from server.auth import Caller, Scope
 from server.context import Context
 from server.errors import NoPlan, QueueFull, TooManyJobs, TooManyRanks, TooManySeconds
@@ -24,21 +22,32 @@ from synth.topology.model import abridge
 
 SMALLEST = 1024
 """Sizes up to this share one plan."""
+KEPT_TOPOLOGIES = 64
+"""Topologies in memory."""
 REMEMBERED_SECONDS = 60.0
 """A request whose solve failed is not tried again by resolve so long; one that cannot succeed, never."""
 
 
-def known_topology(connection: Connection, name: str) -> Stored:
+def known_topology(context: Context, name: str) -> Stored:
     """The topology of this digest or fingerprint.
+
+    Neither a document nor which one is the oldest of its shape ever changes, so those asked for often stay in memory.
 
     Raises:
         NotFoundError: nobody knows it.
     """
-    stored = topologies.find(connection, name)
+    kept = context.topologies.get(name)
+    if kept is not None:
+        return kept
+    with context.database.read() as connection:
+        stored = topologies.find(connection, name)
     if stored is None:
         raise NotFoundError(
             f"topology {shorten(name, 70)}: is not stored here; POST it to /v1/topologies first", subject="topology"
         )
+    if len(context.topologies) >= KEPT_TOPOLOGIES:
+        context.topologies.clear()
+    context.topologies[name] = stored
     return stored
 
 

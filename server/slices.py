@@ -37,16 +37,23 @@ class Slices:
         Raises:
             NotFoundError: nobody knows the plan, or it has no such rank.
         """
-        key = (plan, rank)
+        kept = self.kept(plan, rank)
+        if kept is not None:
+            return kept
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
             lock = self._cutting.setdefault(plan, threading.Lock())
         with lock:  # of a thousand workers that ask at once, one makes the slices
             found = self._stored(plan, rank) or self._make(plan, rank)
-        self._keep(key, found)
+        self._keep((plan, rank), found)
         return found
+
+    def kept(self, plan: str, rank: int) -> tuple[str, bytes] | None:
+        """The slice if it is in memory; takes no time."""
+        with self._lock:
+            found = self._kept.get((plan, rank))
+            if found is not None:
+                self._kept.move_to_end((plan, rank))
+            return found
 
     def _stored(self, plan: str, rank: int) -> tuple[str, bytes] | None:
         with self._database.read() as connection:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 from sqlalchemy import text
 
-from server.auth import Scope, require
+from server.auth import Scope, check
 from server.context import Here
 from synth.errors import ServiceUnavailable
 
@@ -60,7 +60,7 @@ def readyz(context: Here) -> Ready:
 def metrics(request: Request, context: Here) -> Response:
     """Metrics for Prometheus."""
     if context.settings.metrics_token:
-        require(Scope.PLAN_READ)(request)
+        check(request, Scope.PLAN_READ)
     return Response(context.metrics.scrape(context.database), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

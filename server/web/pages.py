@@ -136,8 +136,7 @@ def node(name: str, context: Here, _: Visitor) -> Response:
 @router.get("/topologies/{name}")
 def one_topology(name: Digest, context: Here, _: Visitor) -> Response:
     """A cluster as a graph."""
-    with context.database.read() as connection:
-        stored = planning.known_topology(connection, name)
+    stored = planning.known_topology(context, name)
     machine = topology.from_document(json.loads(stored.text))
     return page("topology", stored=stored, machine=machine, picture=Markup(topology_svg(machine)))
 
@@ -151,7 +150,7 @@ def one_plan(
         packed, made_for = plans.get(connection, digest), plans.topology_of(connection, digest)
         if packed is None or made_for is None:
             raise NotFoundError(f"plan {digest}: is not stored here", subject="digest")
-        stored = planning.known_topology(connection, made_for)
+    stored = planning.known_topology(context, made_for)
     drawn = context.perform("draw", {"plan": unpack(packed), "topology": stored.text, "bytes": bytes})
     picture = Markup(drawn.pop("picture"))
     return page("plan", digest=digest, stored=stored, drawn=drawn, picture=picture, asked=bytes)

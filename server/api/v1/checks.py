@@ -69,8 +69,7 @@ def _check_ranks(context: Context, plan: Json) -> None:
 def _topology(context: Context, wanted: str | Json) -> str:
     """The text of a topology that is given whole or by digest."""
     if isinstance(wanted, str):
-        with context.database.read() as connection:
-            return known_topology(connection, wanted).text
+        return known_topology(context, wanted).text
     if check_size(context.settings, wanted, where="#/topology") <= INLINE:
         return topology.dumps(topology.from_document(wanted))  # what is wrong is said without a child process
     return documents.canonical(wanted)

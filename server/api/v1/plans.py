@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from server import planning
 from server.api.v1 import schemas
@@ -43,8 +44,7 @@ def post_plan(
 def _request(context: Context, body: schemas.PlanRequest) -> SolveRequest:
     """The complete request: defaults filled in, limits checked."""
     planning.check_seconds(body.time_limit, context.settings.max_seconds)
-    with context.database.read() as connection:
-        stored = planning.known_topology(connection, body.topology)
+    stored = planning.known_topology(context, body.topology)
     ranks = stored.ranks if body.ranks is None else tuple(body.ranks)
     places = planning.places_of(stored, ranks, most=context.settings.max_ranks)
     size, least, most = _sizes(body)
@@ -116,9 +116,12 @@ def get_plan(digest: schemas.Digest, request: Request, context: Here, _: Reader)
 
 
 @router.get("/{digest}/ranks/{rank}", response_class=Response, responses=DOCUMENT)
-def get_slice(digest: schemas.Digest, rank: schemas.Rank, request: Request, context: Here, _: Reader) -> Response:
+async def get_slice(digest: schemas.Digest, rank: schemas.Rank, request: Request, context: Here, _: Reader) -> Response:
     """One rank's part of a plan, a synth-plan-slice/1 document; it never changes."""
-    tag, packed = context.slices.get(digest, rank)
+    found = context.slices.kept(digest, rank)
+    if found is None:
+        found = await run_in_threadpool(context.slices.get, digest, rank)
+    tag, packed = found
     return immutable(request, digest=tag, packed=packed, private=request.app.state.tokens is not None)
 
 

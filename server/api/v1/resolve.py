@@ -123,8 +123,7 @@ def _question(
     demand: str | None,
     time_limit: float,
 ) -> Question:
-    with context.database.read() as connection:
-        stored = planning.known_topology(connection, topology)
+    stored = planning.known_topology(context, topology)
     devices = stored.ranks if ranks is None else tuple(part.strip() for part in ranks.split(","))
     planning.places_of(stored, devices, most=context.settings.max_ranks)
     listed = _pairs(pairs)

@@ -74,7 +74,6 @@ def list_topologies(context: Here, _: Reader, limit: Annotated[int, Query(ge=1, 
 @router.get("/{name}", response_class=Response, responses=DOCUMENT)
 def get_topology(name: schemas.Digest, request: Request, context: Here, _: Reader) -> Response:
     """A topology document by its digest, or the oldest with a fingerprint."""
-    with context.database.read() as connection:
-        stored = known_topology(connection, name)
+    stored = known_topology(context, name)
     private = request.app.state.tokens is not None
     return immutable(request, digest=stored.digest, packed=pack(stored.text), private=private)
