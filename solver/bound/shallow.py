@@ -103,9 +103,10 @@ def shallow_trees(
     # three starts: grown from the root, everyone as near to it as can be, and the cheapest tree cut at the limit
     grown = _depths(_grow(price, roots, depth))
     near = distance.copy()
-    near[distance == 1] = depth if depth <= 2 else 1  # a leaf at first; promoting some is what the search is about
+    if distance.max() == 1:
+        near[:] = depth  # leaves at first; promoting some is what the search is about
     cheap = np.minimum(_depths(min_arborescences(weights[0], roots)[1]), depth)
-    starts = [grown] if ranks > SEARCHED else [grown, near, cheap]
+    starts = [grown, near] if ranks > SEARCHED else [grown, near, cheap]
     prices = []
     for level in starts:
         level[np.arange(count), roots] = 0
