@@ -15,14 +15,13 @@ from synth.collective import Collective
 from synth.errors import PlanError
 from synth.formats import msccl_xml
 from synth.formats.msccl_xml import Algorithm, Dialect
-from synth.formats.msccl_xml.algorithm import Kind
 from synth.formats.msccl_xml.schedule import Program, run
-from synth.plan import Plan, save
+from synth.plan import Chunks, Plan, Transfers, save
 from synth.topology import catalog
 from synth.verifier import verify
 from tests.formats import generated
 from tests.golden import regenerate
-from tests.plans import chain, direct_alltoall
+from tests.plans import chain, columns, direct_alltoall
 
 MACHINE = catalog.build("hgx-h100x1")
 
@@ -59,7 +58,7 @@ def test_every_plan_becomes_a_right_program(plan: Plan) -> None:
             report = msccl_xml.verify(read, dialect)
             assert (report.violations, report.warnings) == ((), ())
             program = Program(read)
-            order, stuck = run(program, 1)
+            order, stuck = run(program, program.slots)
             assert not stuck
             assert len(order) == sum(max(s.count, 1) for lane in program.lanes for s in lane.block.steps)
 
@@ -74,7 +73,7 @@ def test_a_program_moves_what_the_plan_moves(plan: Plan) -> None:
     sent = np.zeros((len(plan.ranks), len(plan.ranks)))
     for gpu in algorithm.gpus:
         for block in gpu.threadblocks:
-            sent[gpu.id, block.send] += sum(step.count for step in block.steps if step.kind is Kind.SEND) / unit
+            sent[gpu.id, block.send] += sum(step.count for step in block.steps if step.kind.sends) / unit
     wanted = np.zeros_like(sent)
     shares = plan.chunks.share[plan.transfers.chunk] / plan.denominator
     np.add.at(wanted, (plan.transfers.src, plan.transfers.dst), shares)
@@ -95,6 +94,46 @@ def test_neighbours_in_memory_travel_as_one_message() -> None:
     algorithm = msccl_xml.from_plan(halves)
     assert algorithm.steps == msccl_xml.from_plan(plan).steps
     assert {step.count for gpu in algorithm.gpus for block in gpu.threadblocks for step in block.steps} == {2}
+
+
+def ring(collective: Collective, ranks: int, shares: tuple[int, ...] = (1,)) -> Plan:
+    """Allgather or allreduce around a ring, each block in parts of these shares."""
+    adds = collective is Collective.ALLREDUCE
+    chunks: list[tuple[int, int, int]] = []
+    hops: list[tuple[int, int, int, int, int]] = []
+    for begin in range(ranks):
+        for share in shares:
+            for place in range(2 * (ranks - 1) if adds else ranks - 1):
+                src = (begin + place) % ranks
+                hops.append((len(chunks), src, (src + 1) % ranks, place, int(adds and place < ranks - 1)))
+            chunks.append((-1 if adds else begin, -1, share))
+    return Plan(
+        collective=collective,
+        ranks=regenerate.machine(ranks).gpus,
+        topology="",
+        segments=1,
+        denominator=sum(shares) * (ranks if adds else 1),
+        chunks=Chunks(*columns(*zip(*chunks, strict=True))),
+        transfers=Transfers(*columns(*zip(*hops, strict=True))).sorted(),
+    )
+
+
+def kinds(algorithm: Algorithm) -> list[str]:
+    return [step.kind.value for block in algorithm.gpus[0].threadblocks for step in block.steps]
+
+
+def test_rings_pass_on_what_arrives_in_one_threadblock() -> None:
+    around = msccl_xml.from_plan(ring(Collective.ALLREDUCE, 4))
+    assert kinds(around) == ["s", "rrcs", "rrcs", "rrcs", "rcs", "rcs", "r"]
+    assert kinds(msccl_xml.from_plan(ring(Collective.ALLGATHER, 4), in_place=True)) == ["s", "rcs", "rcs", "r"]
+    assert msccl_xml.verify(around).warnings == ()
+
+
+def test_what_would_hang_in_one_threadblock_stays_in_two() -> None:
+    """Four chunks do not fit a connection that holds two, so in a ring all would send and nobody receive."""
+    algorithm = msccl_xml.from_plan(ring(Collective.ALLGATHER, 4, (1, 3)), in_place=True)
+    assert set(kinds(algorithm)) <= {"s", "r", "nop"}
+    assert run(Program(algorithm), 1)[1] == []
 
 
 def test_long_threadblocks_are_spread_over_channels() -> None:

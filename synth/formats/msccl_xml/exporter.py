@@ -3,7 +3,8 @@
 Each connection has a sending threadblock at one end and a receiving one at the other. A threadblock takes its steps by
 round; inside a round messages come before local sums and copies. So every wait is for an earlier round, for the other
 end of the same connection, or for an earlier message of the same round (by chunk, then peer), which makes a circle of
-waiting impossible however few messages a connection holds.
+waiting impossible however few messages a connection holds. Then threadblocks that pass on what others receive are
+fused with those, unless the result could hang: a ring needs connections that hold two messages.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-import numpy as np
-
 from synth.collective import Collective
 from synth.errors import PlanError
-from synth.formats.msccl_xml.algorithm import NOBODY, Algorithm, Buffer, Gpu, Kind, Step, Threadblock
+from synth.formats.msccl_xml import schedule
+from synth.formats.msccl_xml.algorithm import NOBODY, Algorithm, Buffer, Gpu, Kind, Step
 from synth.formats.msccl_xml.dialects import MAX_CHANNELS, MAX_COUNT, MAX_STEPS, Dialect
+from synth.formats.msccl_xml.drafts import BlockKey, Blocks, Draft, StepKey, fuse, written
+from synth.formats.msccl_xml.schedule import Program
 from synth.formats.msccl_xml.structure import MAX_PEERS
 from synth.formats.msccl_xml.verifier import verify
 from synth.formats.travels import Copy, Spot, Travel, Travels, lay_out
@@ -35,9 +37,6 @@ UNLIMITED = 2**40
 
 _BUFFERS = {Memory.INPUT: Buffer.INPUT, Memory.OUTPUT: Buffer.OUTPUT, Memory.SCRATCH: Buffer.SCRATCH}
 _SCATTER = {Dialect.V1: "reduce_scatter", Dialect.V2: "reducescatter"}
-
-BlockKey = tuple[int, int, int]
-"""(send peer, receive peer, channel) of a threadblock."""
 
 
 def from_plan(
@@ -70,15 +69,10 @@ def from_plan(
     for message in messages(travels):
         mine[message.src].append(message)
         mine[message.dst].append(message)
-    lanes = 1
-    while True:
-        gpus = [_Rank(travels, rank, lanes).gpu(mine[rank]) for rank in range(len(plan.ranks))]
-        longest = max((len(block.steps) for gpu in gpus for block in gpu.threadblocks), default=0)
-        if longest <= MAX_STEPS:
-            break
-        lanes *= 2
-        if lanes > MAX_CHANNELS:
-            raise PlanError(f"plan: needs threadblocks of {longest} steps; MSCCL XML has at most {MAX_STEPS}")
+    gpus = _spread(travels, mine, fused=True)
+    program = Program(_finish(travels, gpus, dialect, in_place, protocol))
+    if schedule.run(program, program.slots)[1]:
+        gpus = _spread(travels, mine, fused=False)  # which cannot hang
     most = max(len(gpu.threadblocks) for gpu in gpus)
     if most > threadblocks:
         raise PlanError(
@@ -90,6 +84,25 @@ def from_plan(
     if violations:
         raise PlanError(f"plan: cannot be written for {dialect.runtime}: {violations[0].message}")
     return algorithm
+
+
+def _spread(travels: Travels, mine: list[list[Travel]], *, fused: bool) -> list[Gpu]:
+    """All ranks' programs, connections spread over as many channels as keep threadblocks short enough.
+
+    Args:
+        travels: the plan.
+        mine: [ranks] messages each rank sends or receives.
+        fused: whether threadblocks pass on what arrives while it arrives.
+    """
+    lanes = 1
+    while True:
+        gpus = [_Rank(travels, rank, lanes).gpu(mine[rank], fused) for rank in range(len(mine))]
+        longest = max((len(block.steps) for gpu in gpus for block in gpu.threadblocks), default=0)
+        if longest <= MAX_STEPS:
+            return gpus
+        lanes *= 2
+        if lanes > MAX_CHANNELS:
+            raise PlanError(f"plan: needs threadblocks of {longest} steps; MSCCL XML has at most {MAX_STEPS}")
 
 
 def _finish(travels: Travels, gpus: list[Gpu], dialect: Dialect, in_place: bool, protocol: str) -> Algorithm:
@@ -129,16 +142,6 @@ def _finish(travels: Travels, gpus: list[Gpu], dialect: Dialect, in_place: bool,
     )
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A step before its threadblock's nops are known."""
-
-    step: Step
-    after: list[tuple[BlockKey, int]]
-    clock: dict[BlockKey, int]
-    published: bool = False
-
-
 @dataclass
 class _Rank:
     """Writes one rank's threadblocks."""
@@ -146,12 +149,13 @@ class _Rank:
     travels: Travels
     rank: int
     lanes: int
-    blocks: dict[BlockKey, list[_Draft]] = field(default_factory=dict)
-    written: dict[tuple[Memory, int], tuple[BlockKey, int]] = field(default_factory=dict)
-    read: dict[tuple[Memory, int], list[tuple[BlockKey, int]]] = field(default_factory=dict)
+    blocks: Blocks = field(default_factory=dict)
+    clocks: dict[StepKey, dict[BlockKey, int]] = field(default_factory=dict)
+    written: dict[tuple[Memory, int], StepKey] = field(default_factory=dict)
+    read: dict[tuple[Memory, int], list[StepKey]] = field(default_factory=dict)
     turns: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def gpu(self, mine: list[Travel]) -> Gpu:
+    def gpu(self, mine: list[Travel], fused: bool) -> Gpu:
         """The rank's program, given the messages it sends or receives."""
         for copy in self.travels.copies:
             if copy.rank == self.rank:
@@ -163,7 +167,7 @@ class _Rank:
             inputs=self.travels.inputs,
             outputs=self.travels.outputs,
             scratch=self.travels.scratch[self.rank],
-            threadblocks=tuple(self.finished()),
+            threadblocks=tuple(written(fuse(self.blocks) if fused else self.blocks)),
         )
 
     def own(self, copy: Copy) -> None:
@@ -226,11 +230,12 @@ class _Rank:
             count=parts,
             round=round,
         )
-        clock = dict(block[-1].clock) if block else {}
-        waits = self.needed(key, after, clock)
-        block.append(_Draft(step, waits, clock))
-        here = (key, len(block) - 1)
+        here = (key, len(block))
+        clock = dict(self.clocks[key, len(block) - 1]) if block else {}
+        origin = self.origin(step, reads) if kind is Kind.SEND else None
+        block.append(Draft(step, self.needed(key, after, clock), origin))
         clock[key] = here[1]
+        self.clocks[here] = clock
         for name in writes:
             self.written[name] = here
             self.read.pop(name, None)
@@ -238,9 +243,17 @@ class _Rank:
             if name not in writes:
                 self.read.setdefault(name, []).append(here)
 
-    def needed(
-        self, key: BlockKey, after: Iterable[tuple[BlockKey, int]], clock: dict[BlockKey, int]
-    ) -> list[tuple[BlockKey, int]]:
+    def origin(self, step: Step, reads: list[tuple[Memory, int]]) -> StepKey | None:
+        """The step that received exactly what this one sends, as it is still."""
+        writers = {self.written.get(name) for name in reads}
+        writer = writers.pop()
+        if writer is None or writers:
+            return None
+        received = self.blocks[writer[0]][writer[1]].step
+        same = (received.dst, received.dst_offset, received.count) == (step.src, step.src_offset, step.count)
+        return writer if same and received.kind.receives else None
+
+    def needed(self, key: BlockKey, after: Iterable[StepKey], clock: dict[BlockKey, int]) -> list[StepKey]:
         """Those of ``after`` that nothing else implies, latest first; ``clock`` learns what is then known."""
         latest: dict[BlockKey, int] = {}
         for other, number in after:
@@ -250,14 +263,13 @@ class _Rank:
             (other, number)
             for other, number in latest.items()
             if not any(
-                self.blocks[third][when].clock.get(other, NOBODY) >= number
+                self.clocks[third, when].get(other, NOBODY) >= number
                 for third, when in latest.items()
                 if third != other
             )
         ]
         for other, number in waits:
-            self.blocks[other][number].published = True
-            for known, when in self.blocks[other][number].clock.items():
+            for known, when in self.clocks[other, number].items():
                 clock[known] = max(when, clock.get(known, NOBODY))
         return sorted(waits)
 
@@ -266,25 +278,6 @@ class _Rank:
         place = self.travels.memory(self.rank, spot)
         for part in range(parts):
             yield place.buffer, place.first + part
-
-    def finished(self) -> Iterator[Threadblock]:
-        """Threadblocks with their numbers: a step's second and further waits are nops before it."""
-        order = {key: id for id, key in enumerate(sorted(self.blocks))}
-        number = {
-            key: np.cumsum([max(len(draft.after), 1) for draft in drafts]).tolist()
-            for key, drafts in self.blocks.items()
-        }
-        for key, id in order.items():
-            steps: list[Step] = []
-            for draft in self.blocks[key]:
-                waits = [(order[other], number[other][when] - 1) for other, when in draft.after] or [(NOBODY, NOBODY)]
-                for block, when in waits[:-1]:
-                    nop = Step(number=len(steps), kind=Kind.NOP, after_block=block, after_step=when)
-                    steps.append(nop)
-                block, when = waits[-1]
-                changes = {"number": len(steps), "after_block": block, "after_step": when, "publishes": draft.published}
-                steps.append(replace(draft.step, **changes))
-            yield Threadblock(id=id, send=key[0], recv=key[1], channel=key[2], steps=tuple(steps))
 
 
 def messages(travels: Travels) -> Iterator[Travel]:
