@@ -71,7 +71,7 @@ def _facts(document: Json, checked: Fields) -> Facts:
         bridges=tuple(Bridge(**row | {"pcie": PcieLink(**row["pcie"])}) for row in rows("bridges")),
         sockets=tuple(Socket(**row) for row in rows("sockets")),
         parents={str(name): str(parent) for name, parent in document["parents"].items()},
-        paths={(a, b): Path(int(lanes), Distance[far] if far else None) for a, b, lanes, far in rows("paths")},
+        paths={(a, b): _path(lanes, far) for a, b, lanes, far in rows("paths")},
         bundles=bundles,
         ports={
             name: Ports(**ports | {"up": tuple(ports["up"]), "down": tuple(ports["down"])})
@@ -86,6 +86,12 @@ def _facts(document: Json, checked: Fields) -> Facts:
             for code, severity, about, message in rows("findings")
         ),
     )
+
+
+def _path(lanes: Json, far: Json) -> Path:
+    if type(lanes) is not int or not 0 <= lanes <= 1000:
+        raise ValueError(f"{documents.shorten(lanes)} lanes")
+    return Path(lanes, Distance[far] if far else None)
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -106,7 +112,7 @@ def _check_kinds(values: Iterable[Any], subject: str) -> None:
         for field in fields(value):
             item = getattr(value, field.name)
             right = isinstance(item, _KINDS[str(field.type)]) and (isinstance(item, bool) == (field.type == "bool"))
-            if not right or (isinstance(item, int | float) and not -(2**40) < item < 2**60):
+            if not right or (isinstance(item, int | float) and not 0 <= item < 2**60):
                 raise CaptureError(
                     f"{subject}: {type(value).__name__} has {field.name} {documents.shorten(item)}; "
                     f"must be {field.type}",

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import networkx
@@ -94,19 +95,15 @@ def _assign_node(topology: Topology, gpus: Sequence[str], nics: Sequence[str]) -
     distances = {gpu: {nic: distance(topology, gpu, nic) for nic in nics} for gpu in gpus}
     rates = {nic: _rate(topology, nic) for nic in nics}
     usual = sorted(rates.values())[len(rates) // 2]
-    flow: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph()
-    for row, gpu in enumerate(gpus):
-        flow.add_node(("gpu", gpu), demand=-1)
-        for column, nic in enumerate(nics):
-            price = _COST[distances[gpu][nic]] + _SLOW * (rates[nic] < usual / 2)
-            order = abs(row / len(gpus) - column / len(nics))  # of equal choices, keep the order of both
-            flow.add_edge(("gpu", gpu), ("nic", nic), capacity=1, weight=_UNIT * price + round(1000 * order))
-    flow.add_node("all", demand=len(gpus))
-    for nic in nics:
-        for sharers in range(len(gpus)):  # each further GPU on a NIC costs more than the one before
-            flow.add_edge(("nic", nic), "all", capacity=1, weight=_UNIT * _SHARE * sharers)
-    _, paths = networkx.network_simplex(flow)
-    taken = [next(nic for kind, nic in paths["gpu", gpu] if sum(paths["gpu", gpu][kind, nic].values())) for gpu in gpus]
+    prices = tuple(
+        tuple(
+            _UNIT * (_COST[distances[gpu][nic]] + _SLOW * (rates[nic] < usual / 2))
+            + round(1000 * abs(row / len(gpus) - column / len(nics)))  # of equal choices, keep the order of both
+            for column, nic in enumerate(nics)
+        )
+        for row, gpu in enumerate(gpus)
+    )
+    taken = [nics[column] for column in _cheapest(prices)]
     sharing = Counter(taken)
     uses = []
     for gpu, nic in zip(gpus, taken, strict=True):
@@ -114,6 +111,27 @@ def _assign_node(topology: Topology, gpus: Sequence[str], nics: Sequence[str]) -
         near = tuple(other for other in nics if distances[gpu][other] == least)
         uses.append(Use(gpu, nic, distances[gpu][nic], sharing[nic], near))
     return uses
+
+
+@lru_cache(maxsize=256)  # the nodes of a cluster mostly look alike
+def _cheapest(prices: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """The NIC of each GPU in a cheapest matching; each further GPU on a NIC costs more than the one before.
+
+    Args:
+        prices: [gpus, nics]
+    """
+    flow: networkx.MultiDiGraph[Any] = networkx.MultiDiGraph()
+    flow.add_node("all", demand=len(prices))
+    for gpu, row in enumerate(prices):
+        flow.add_node(("gpu", gpu), demand=-1)
+        for nic, price in enumerate(row):
+            flow.add_edge(("gpu", gpu), ("nic", nic), capacity=1, weight=price)
+    for nic in range(len(prices[0])):
+        for sharers in range(len(prices)):
+            flow.add_edge(("nic", nic), "all", capacity=1, weight=_UNIT * _SHARE * sharers)
+    _, paths = networkx.network_simplex(flow)
+    chosen = ({nic: sum(units.values()) for (_, nic), units in paths["gpu", gpu].items()} for gpu in range(len(prices)))
+    return tuple(max(units, key=units.__getitem__) for units in chosen)
 
 
 def distance(topology: Topology, gpu: str, nic: str) -> Distance:

@@ -71,7 +71,7 @@ def _json(text: str, subject: str) -> Any:
 
 def _yaml(text: str, subject: str) -> Any:
     try:
-        import yaml  # type: ignore[import-untyped]
+        import yaml
     except ImportError:
         raise CaptureError(
             f"{subject}: reading YAML needs PyYAML; pip install 'synth[probe]'", subject=subject

@@ -123,6 +123,7 @@ def test_facts_survive_their_document(number):
         ({"gpus": 3}, "must be an array"),
         ({"paths": [["GPU0", "GPU1", "x", None]]}, "no synth-facts/1"),
         ({"paths": [["GPU0", "GPU9", 1, None]]}, "GPU9"),
+        ({"ports": {"GPU0": {"up": [0], "down": [], "raw_bytes_per_s": -1, "complete": True}}}, "raw_bytes_per_s -1"),
         ({"sockets": [{"name": 3}]}, "Socket has name 3"),
         ({"bundles": [{"gpu": "GPU0", "peer": "x", "lanes": "many"}]}, "lanes"),
         ({"bundles": [{"gpu": "GPU7", "peer": "x", "lanes": 1}]}, "does not describe"),
