@@ -232,6 +232,21 @@ def place(task: Json, _report: Report) -> Json:
     return answer(_topology(task["topology"]), request).document
 
 
+def groups(task: Json, _report: Report) -> Json:
+    """Form groups: {topology (text), ep_size, ranks?, bytes, costs} -> the answer of ``synth groups``."""
+    from solver.groups.answer import answer
+
+    options = {name: value for name, value in task.items() if name not in ("topology", "ep_size")}
+    return answer(_topology(task["topology"]), task["ep_size"], **options).document
+
+
+def compare(task: Json, _report: Report) -> Json:
+    """Hold measured edges against their routes: {topology (text), edges} -> {edges, findings}."""
+    from server import telemetry
+
+    return telemetry.compare(_topology(task["topology"]), task["edges"])
+
+
 def export(task: Json, _report: Report) -> Json:
     """A stored plan in another system's format: {plan (text), format} -> {text}."""
     from synth.formats.msccl_xml import Dialect, dumps, from_plan
@@ -265,7 +280,9 @@ TASKS: dict[str, Callable[[Json, Report], Json]] = {
     "freeze": freeze,
     "check": check,
     "price": price,
+    "compare": compare,
     "draw": draw,
+    "groups": groups,
     "place": place,
     "export": export,
     "cut": cut,

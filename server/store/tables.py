@@ -125,3 +125,17 @@ jobs = Table(
     Index(None, "subject", "state"),
 )
 """The truth about every solve. ``active_key`` repeats ``key`` until the job ends: equal requests share one job."""
+
+measurements = Table(
+    "measurements",
+    metadata,
+    Column("topology", String(64), ForeignKey("topologies.digest"), primary_key=True),
+    Column("src", String(300), primary_key=True),
+    Column("dst", String(300), primary_key=True),
+    Column("reports", Integer, nullable=False),
+    Column("bytes", Float, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("latest_bytes_per_s", Float, nullable=False),
+    Column("reported_at", Float, nullable=False),
+)
+"""What running jobs measured from one GPU to another, summed over their reports."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -124,6 +125,16 @@ class Client:
     def cancel(self, id: str) -> Json:
         """Stop a job."""
         return self._json("DELETE", f"/v1/jobs/{quote(id, safe='')}")
+
+    def post_telemetry(self, topology: str, edges: Sequence[tuple[str, str, float, float]]) -> Json:
+        """Report what a job measured: (sender's device, receiver's device, bytes, seconds) of each edge.
+
+        Args:
+            topology: digest or fingerprint of a topology that the server knows.
+            edges: since the last report.
+        """
+        listed = [{"src": a, "dst": b, "bytes": moved, "seconds": seconds} for a, b, moved, seconds in edges]
+        return self._json("POST", "/v1/telemetry", body={"topology": topology, "edges": listed})
 
     def wait_for_job(self, id: str, *, seconds: float) -> Json:
         """The job, once it ended or the time is over."""

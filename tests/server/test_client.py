@@ -70,6 +70,7 @@ def test_the_other_calls(serve: Callable[..., Server], machine: Topology, tmp_pa
     assert resolved.digest == job["plan"]
     assert client.resolve(request, etag=resolved.etag) is None
     assert client.cancel(posted["job"]["id"])["state"] == "done"
+    assert client.post_telemetry(machine.fingerprint, [("n0/gpu0", "n0/gpu1", 1e9, 0.01)]) == {"edges": 1}
     with pytest.raises(InputError, match="names a device twice"):
         client.post_plan(PlanRequest(topology=machine, collective="alltoall", bytes=1, ranks=("n0/gpu0", "n0/gpu0")))
 

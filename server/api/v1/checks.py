@@ -1,4 +1,4 @@
-"""What is computed on the spot: checking and pricing somebody's plan, placing experts."""
+"""What is computed on the spot: checking and pricing somebody's plan, forming groups, placing experts."""
 
 from __future__ import annotations
 
@@ -46,6 +46,16 @@ def simulate(body: schemas.SimulateRequest, context: Here, _: Reader) -> schemas
         "launch_ns": body.launch_ns,
     }
     return schemas.SimulateAnswer(**context.perform("price", task))
+
+
+@router.post("/groups")
+def groups(body: schemas.GroupsRequest, context: Here, _: Reader) -> schemas.GroupsAnswer:
+    """Form expert-parallel groups; the answer of ``synth groups``."""
+    if body.ranks is not None and len(body.ranks) > context.settings.max_ranks:
+        raise TooManyRanks(f"#/ranks: {len(body.ranks)} of them; at most {context.settings.max_ranks} are accepted")
+    task = body.model_dump(exclude={"topology"}, exclude_none=True)
+    task["topology"] = _topology(context, body.topology)
+    return schemas.GroupsAnswer(**context.perform("groups", task))
 
 
 @router.post("/placements")

@@ -307,3 +307,78 @@ class PlacementAnswer(BaseModel):
     logcnt: list[list[int]]
     max_over_mean: list[float]
     bound_max_over_mean: list[float]
+
+
+class GroupsRequest(Request):
+    """Expert-parallel groups to form; everything as ``synth groups`` takes it."""
+
+    topology: Document | Digest = Field(description="a document, or the digest of a stored one")
+    ep_size: int = Field(ge=1, le=65_536, description="GPUs per group")
+    ranks: list[str] | None = Field(None, min_length=2, description="GPUs that take part; default every GPU")
+    bytes: Size = Field(64 * 2**20, description="alltoall input of each rank")
+    costs: bool = Field(False, description="add the rank-to-rank cost matrix in microseconds")
+
+
+class GroupsAnswer(BaseModel):
+    """Groups, and the order of ranks that makes them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    groups: list[list[str]]
+    colors: list[int]
+    rank_order: list[str]
+    predicted_seconds: float
+    bound_seconds: float
+
+
+class Edge(Request):
+    """What was moved from one GPU to another, and how long the rounds it travelled in took."""
+
+    src: str = Field(max_length=300, description="device id of the sender")
+    dst: str = Field(max_length=300, description="device id of the receiver")
+    bytes: float = Field(gt=0, le=1e18, allow_inf_nan=False)
+    seconds: float = Field(gt=0, le=1e9, allow_inf_nan=False)
+
+
+class TelemetryRequest(Request):
+    """What a running job measured since its last report."""
+
+    topology: Digest = Field(description="fingerprint or digest of a stored topology")
+    edges: list[Edge] = Field(min_length=1, max_length=65_536)
+
+
+class TelemetryAnswer(BaseModel):
+    """What was taken."""
+
+    edges: int
+
+
+class MeasuredEdge(BaseModel):
+    """One edge, summed over all reports."""
+
+    src: str
+    dst: str
+    reports: int
+    bytes: float
+    seconds: float
+    bytes_per_s: float = Field(description="over all reports")
+    latest_bytes_per_s: float
+    reported_at: float
+    route_bytes_per_s: float | None = Field(description="of the slowest link of its route; null without a route")
+    peers_bytes_per_s: float | None = Field(description="median of the edges with an equal route; null for too few")
+
+
+class SlowEdge(BaseModel):
+    """A finding: an edge that falls behind those with an equal route."""
+
+    code: str
+    severity: str
+    subject: str
+    message: str
+
+
+class Telemetry(BaseModel):
+    """What jobs measured on a topology."""
+
+    edges: list[MeasuredEdge]
+    findings: list[SlowEdge]
