@@ -44,6 +44,17 @@ class CudaMemory:
         self._aside = False
         self.recordings: WeakSet[Any] = WeakSet()
 
+    def upload(self, array: np.ndarray) -> Any:
+        """A copy of a host array on this GPU, ready for any stream."""
+        copied = self._cupy.asarray(array)
+        self._cupy.cuda.Device(self.device).synchronize()
+        return copied
+
+    def download(self, array: Any) -> np.ndarray:
+        """A copy of a device array on the host."""
+        copied: np.ndarray = self._cupy.asnumpy(array)
+        return copied
+
     def bind(self, source: Any, target: Any, scratch: int, element: Element) -> Buffers:
         """See :meth:`runtime.buffers.Memory.bind`."""
         needed = scratch * element.itemsize
