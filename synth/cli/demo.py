@@ -25,7 +25,7 @@ from synth.cli.answer import Answer
 from synth.cli.inputs import progress
 from synth.client import Client, PlanRequest
 from synth.collective import matrix_to_document
-from synth.errors import ServiceError, SolveError
+from synth.errors import InputError, ServiceError, SolveError
 from synth.plan import Plan
 from synth.plan.sizes import demand_of, input_bytes
 from synth.simulator import simulate
@@ -67,7 +67,10 @@ class _Row:
 def run(args: argparse.Namespace) -> Answer:
     """Run the demo; exit 1 if a byte was wrong."""
     folder = Path(args.keep or tempfile.mkdtemp(prefix="synth-demo-")).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--keep {folder}: cannot be made ({error.strerror})", subject="--keep") from None
     deadline = time.monotonic() + args.timeout
     machine = _probe(args.smi, folder)
     matrix = routed_tokens(len(machine.gpus), args.seed)
@@ -143,7 +146,8 @@ def _ready_line(process: subprocess.Popen[bytes], log: Path, deadline: float) ->
             return lines[0]
         time.sleep(0.05)
     last = (log.read_text(encoding="utf-8").strip().splitlines() or ["it said nothing"])[-1]
-    raise ServiceError(f"the demo's server did not start: {last}")
+    how = "did not start in time" if process.poll() is None else "did not start"
+    raise ServiceError(f"the demo's server {how}: {last}")
 
 
 def _solve(address: str, machine: Topology, matrix: np.ndarray, deadline: float) -> dict[str, Plan]:
