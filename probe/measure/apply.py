@@ -23,9 +23,11 @@ def apply(topology: Topology, ranks: Sequence[str], measured: Measurement) -> To
     """The topology with measured rates and latencies, and findings.
 
     A route's rate says something of its slowest link only; a link gets the best rate of the routes that it is the
-    slowest link of. Latency is spread over a route's links as it was claimed.
+    slowest link of. Latency, less what launching a group takes on every route alike, is spread over a route's links as
+    it was claimed.
     """
     routes = Routes.among(topology, ranks)
+    launch = launch_ns(routes, measured)
     rates: dict[int, list[float]] = {}
     latencies: dict[int, list[float]] = {}
     for edge in measured.edges:
@@ -37,7 +39,7 @@ def apply(topology: Topology, ranks: Sequence[str], measured: Measurement) -> To
             if link.bytes_per_s <= slowest * 1.001:
                 rates.setdefault(position, []).append(edge.fit.bytes_per_s)
             part = link.latency_ns / claimed if claimed else 1.0 / len(route)
-            latencies.setdefault(position, []).append(edge.fit.alpha_ns * part)
+            latencies.setdefault(position, []).append(max(edge.fit.alpha_ns - launch, 0.0) * part)
     links = list(topology.links)
     for position in latencies:
         link = links[position]
@@ -55,6 +57,12 @@ def apply(topology: Topology, ranks: Sequence[str], measured: Measurement) -> To
         text = f"{len(pairs)} routes were not measured within the time limit: {abridge(pairs, 4)}"
         found.append(finding("measure-skipped", pairs[0], text))
     return replace(topology, links=tuple(links), findings=topology.findings + tuple(found))
+
+
+def launch_ns(routes: Routes, measured: Measurement) -> float:
+    """What a group costs on every route alike: the least by which a measured latency exceeds the claimed one."""
+    over = [edge.fit.alpha_ns - float(routes.latency_ns[edge.src, edge.dst]) for edge in measured.edges]
+    return max(0.0, min(over, default=0.0))
 
 
 def _slow(topology: Topology, routes: Routes, ranks: Sequence[str], edges: Sequence[Edge]) -> list[Finding]:
@@ -100,6 +108,9 @@ def table(topology: Topology, ranks: Sequence[str], measured: Measurement) -> st
             f"{format_rate(edge.fit.rate_spread):>12} {format_rate(min(k.bytes_per_s for k in route)):>12} "
             f"{edge.fit.alpha_ns / 1e3:>6.2f} us {sum(k.latency_ns for k in route) / 1e3:>6.2f} us"
         )
+    launch = launch_ns(routes, measured)
+    if launch >= 1:
+        lines.append(f"launching a group takes {launch / 1e3:.1f} us of each alpha; plan with --launch-ns {launch:.0f}")
     if measured.together_seconds:
         rate = measured.together_bytes / measured.together_seconds
         lines.append(f"all direct routes at once: {format_rate(rate)} each, {measured.together_bytes} bytes")

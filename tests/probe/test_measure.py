@@ -115,6 +115,21 @@ def test_what_is_measured_is_what_the_links_can_do():
     assert len(table(machine, machine.gpus, found).splitlines()) == 8 * 7 + 2
 
 
+def test_what_launching_costs_is_not_taken_for_latency():
+    machine = asymmetric()
+    routes = Routes.among(machine)
+    edges = tuple(
+        Edge(a, b, Fit(9000 + float(routes.latency_ns[a, b]), 0.0, 30e9, 0.0, 2), 0)
+        for a in range(8)
+        for b in range(8)
+        if a != b
+    )
+    found = Measurement(edges, None, 0, 0, (), 1.0)
+    better = apply(machine, machine.gpus, found)
+    assert [link.latency_ns for link in better.links] == [link.latency_ns for link in machine.links]
+    assert "--launch-ns 9000" in table(machine, machine.gpus, found)
+
+
 def test_a_link_far_below_its_claim_is_degraded_and_found():
     machine = asymmetric()
     slow = tuple(replace(k, bytes_per_s=k.bytes_per_s / 10) if k.src == "n0/gpu3" else k for k in machine.links)
