@@ -34,6 +34,10 @@ class Endings:
         """Say on which event loop the requests wait."""
         self._loop = loop
 
+    def waiting(self, job: str) -> int:
+        """How many requests wait for a job."""
+        return self._waiting.get(job, 0)
+
     def note(self, job: str) -> None:
         """A job ended; callable from any thread."""
         if self._loop is not None and not self._loop.is_closed():

@@ -24,8 +24,12 @@ class Settings(BaseSettings):
     tls_key: Path | None = Field(None, description="private key of the certificate")
     tls_client_ca: Path | None = Field(None, description="accept only clients with a certificate of this authority")
 
-    workers: int = Field(default_factory=lambda: max(1, (os.cpu_count() or 2) // 2), ge=0, le=1024)
-    """Solves that run at the same time; 0 leaves them to other servers on the same database."""
+    workers: int = Field(
+        default_factory=lambda: max(1, (os.cpu_count() or 2) // 2),
+        ge=0,
+        le=1024,
+        description="solves that run at the same time; 0 leaves them to other servers on the same database",
+    )
     lease_seconds: float = Field(15.0, ge=1, le=3600, description="a job whose server was silent so long is taken over")
     attempts: int = Field(3, ge=1, le=100, description="a job is started at most so often before it fails")
     drain_seconds: float = Field(0.0, ge=0, le=600, description="after SIGTERM, keep answering so long while not ready")

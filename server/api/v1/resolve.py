@@ -211,6 +211,7 @@ async def _wait(context: Context, job: Job, deadline: float) -> Resolution | Job
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            await context.endings.wait(job.id, min(left, RECHECK_SECONDS))
+            pause = RECHECK_SECONDS * (1 + context.endings.waiting(job.id) / 100)  # many ask, the database is one
+            await context.endings.wait(job.id, min(left, pause))
             current = await run_in_threadpool(look, job.id)
     return current
