@@ -256,6 +256,63 @@ class Group:
         target = source.empty(source.shape if at_root else (0, *source.shape[1:]))
         return self._start(Operation(Collective.REDUCE, root), count, source, target, op, wait, gives=at_root)
 
+    def trial(self, collective: str, like: Any, *, root: int | None = None, repeat: int = 5) -> dict[str, float]:
+        """Time what is ready for an operation on real arrays, and use the fastest from now on.
+
+        Every rank calls it with arrays of the same size and type. The plan stays in force only where it is at least
+        as fast as the library's own collective and the direct exchange.
+
+        Args:
+            collective: name; alltoall, allgather, reduce_scatter, allreduce, broadcast or reduce.
+            like: an input as the operation will see it, with equal counts.
+            root: for broadcast and reduce.
+            repeat: timed calls of each, after one that is not timed.
+
+        Returns:
+            seconds by ``plan``, ``native`` and ``direct``: the slowest rank's median.
+        """
+        operation = Operation(Collective(collective), root)
+        if operation.collective is Collective.SENDRECV:
+            raise InvalidArgument("trial: sendrecv has nothing to choose from", subject=collective)
+        with self._exclusive():
+            schedules = self._ready(operation)
+        seconds: dict[str, float] = {}
+        for name in ("native", "direct") if schedules.plan is None else ("native", "direct", "plan"):
+            schedules.forced = name
+            mine = []
+            for turn in range(repeat + 1):
+                self.health_check()  # ranks start together
+                began = time.perf_counter()
+                self._once(operation, like)
+                self._communicator.synchronize()
+                if turn:
+                    mine.append(time.perf_counter() - began)
+            with self._exclusive():
+                all_ranks = self._communicator.gather(np.array([np.median(mine)]).tobytes())
+            seconds[name] = max(float(np.frombuffer(one)[0]) for one in all_ranks)
+        best = min(seconds, key=lambda name: seconds[name])  # native first: a tie keeps the library's own
+        schedules.forced = best
+        said = ", ".join(f"{name} {value * 1e6:.0f} us" for name, value in seconds.items())
+        self._stats.reasons[operation.name] += f"; trial: {said}; {best} is used"
+        return seconds
+
+    def _once(self, operation: Operation, like: Any) -> None:
+        root = operation.root or 0
+        match operation.collective:
+            case Collective.ALLTOALL:
+                rows = even_rows(flat(like).rows, self.size, "like")
+                self.all_to_all(like, counts=np.tile(rows, (self.size, 1)))
+            case Collective.ALLGATHER:
+                self.all_gather(like)
+            case Collective.REDUCE_SCATTER:
+                self.reduce_scatter(like)
+            case Collective.ALLREDUCE:
+                self.all_reduce(like)
+            case Collective.BROADCAST:
+                self.broadcast(like, root=root)
+            case _:
+                self.reduce(like, root=root)
+
     # ------------------------------------------------------------ inside
 
     def _start(
@@ -339,15 +396,17 @@ class Group:
         bytes = input_elements(operation.collective, counts, self.size) * element.itemsize
         prepared = schedules.planned(counts, bytes)
         name, waited, rounds = "native", 0.0, 0
-        if prepared is None:
-            self._stats.fallbacks += schedules.plan is not None
-            call = Call(operation.collective, counts, source.data, target.data, element, reduction, operation.root or 0)
-            if schedules.forced == "direct" or not self._communicator.native(call):
-                prepared, name = schedules.direct, "direct"
-        else:
-            name = f"plan {prepared.plan.digest[:12]}"
-        if prepared is not None:
-            waited, rounds = self._carry_out(prepared, counts, source, target, element, reduction)
+        with self._communicator.memory.stream_of(source.given):
+            if prepared is not None:
+                name = f"plan {prepared.plan.digest[:12]}"
+            else:
+                self._stats.fallbacks += schedules.plan is not None
+                root = operation.root or 0
+                call = Call(operation.collective, counts, source.data, target.data, element, reduction, root)
+                if schedules.forced == "direct" or not self._communicator.native(call):
+                    prepared, name = schedules.direct, "direct"
+            if prepared is not None:
+                waited, rounds = self._carry_out(prepared, counts, source, target, element, reduction)
         self._stats.record(
             operation.name,
             name,

@@ -14,7 +14,7 @@ from typing import Any
 from runtime.elements import Reduction
 from synth.errors import InvalidArgument
 
-TILE = 32768
+TILE = 16384
 THREADS = 256
 
 _COMMON = r"""
@@ -61,6 +61,17 @@ __device__ __forceinline__ void move_peeled(char* dst, const char* src, i64 byte
     for (i64 i = head + body + threadIdx.x; i < bytes; i += THREADS) dst[i] = src[i];
 }
 
+template <int WORD>
+__device__ __forceinline__ uint4 shifted(const uint4 a, const uint4 b, u32 bits) {
+    const u32 w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    uint4 out;
+    out.x = __funnelshift_r(w[WORD], w[WORD + 1], bits);
+    out.y = __funnelshift_r(w[WORD + 1], w[WORD + 2], bits);
+    out.z = __funnelshift_r(w[WORD + 2], w[WORD + 3], bits);
+    out.w = __funnelshift_r(w[WORD + 3], w[WORD + 4], bits);
+    return out;
+}
+
 // Source and destination differ in their place inside 16 bytes: aligned 16-byte stores, each put together from two
 // aligned loads (the second is the neighbour's first and comes from L1). WORD is the source's 4-byte word inside 16.
 template <int WORD>
@@ -73,18 +84,16 @@ __device__ __forceinline__ void move_shifted(char* dst, const char* src, i64 byt
     const uint4* base = (const uint4*)((u64)from & ~(u64)15);
     const u32 bits = ((u32)(u64)from & 3) * 8;
     uint4* to = (uint4*)(dst + head);
-    #pragma unroll 4
-    for (i64 i = threadIdx.x; i < count; i += THREADS) {
-        const uint4 a = base[i], b = base[i + 1];
-        const u32 w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-        uint4 out;
-        out.x = __funnelshift_r(w[WORD], w[WORD + 1], bits);
-        out.y = __funnelshift_r(w[WORD + 1], w[WORD + 2], bits);
-        out.z = __funnelshift_r(w[WORD + 2], w[WORD + 3], bits);
-        out.w = __funnelshift_r(w[WORD + 3], w[(WORD + 4) & 7], bits);
-        to[i] = out;
+    i64 i = threadIdx.x;
+    for (; i + 3 * THREADS < count; i += 4 * THREADS) {
+        uint4 a[4], b[4];
+        #pragma unroll
+        for (int k = 0; k < 4; k++) { a[k] = base[i + k * THREADS]; b[k] = base[i + k * THREADS + 1]; }
+        #pragma unroll
+        for (int k = 0; k < 4; k++) to[i + k * THREADS] = shifted<WORD>(a[k], b[k], bits);
     }
-    for (i64 i = head + count * 16 + threadIdx.x; i < bytes; i += THREADS) dst[i] = src[i];
+    for (; i < count; i += THREADS) to[i] = shifted<WORD>(base[i], base[i + 1], bits);
+    for (i = head + count * 16 + threadIdx.x; i < bytes; i += THREADS) dst[i] = src[i];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -150,7 +159,28 @@ sum_regions(const i64* table, int regions, int terms, i64 tiles, char* b0, char*
         for (i64 t = low; t < high; t++)
             bits |= (u64)((T*)(term_buffer[t] == 0 ? b0 : term_buffer[t] == 1 ? b1 : b2) + term_offset[t] + begin);
         const i64 wide = (bits & 15) == 0 ? count / VECTOR : 0;
-        for (i64 i = threadIdx.x; i < wide; i += THREADS) {
+        i64 i = threadIdx.x;
+        for (; i + THREADS < wide; i += 2 * THREADS) {  // two words of each term in flight
+            A total[2][VECTOR];
+            for (i64 t = low; t < high; t++) {
+                const uint4* from = (const uint4*)((T*)(term_buffer[t] == 0 ? b0 : term_buffer[t] == 1 ? b1 : b2)
+                                                   + term_offset[t] + begin);
+                Word one, two;
+                one.wide = from[i];
+                two.wide = from[i + THREADS];
+                #pragma unroll
+                for (int k = 0; k < VECTOR; k++) {
+                    total[0][k] = t == low ? WIDEN(one.item[k]) : COMBINE(total[0][k], WIDEN(one.item[k]));
+                    total[1][k] = t == low ? WIDEN(two.item[k]) : COMBINE(total[1][k], WIDEN(two.item[k]));
+                }
+            }
+            Word one, two;
+            #pragma unroll
+            for (int k = 0; k < VECTOR; k++) { one.item[k] = NARROW(total[0][k]); two.item[k] = NARROW(total[1][k]); }
+            ((uint4*)out)[i] = one.wide;
+            ((uint4*)out)[i + THREADS] = two.wide;
+        }
+        for (; i < wide; i += THREADS) {
             A total[VECTOR];
             for (i64 t = low; t < high; t++) {
                 Word word;
@@ -165,7 +195,7 @@ sum_regions(const i64* table, int regions, int terms, i64 tiles, char* b0, char*
             for (int k = 0; k < VECTOR; k++) result.item[k] = NARROW(total[k]);
             ((uint4*)out)[i] = result.wide;
         }
-        for (i64 i = wide * VECTOR + threadIdx.x; i < count; i += THREADS) {
+        for (i = wide * VECTOR + threadIdx.x; i < count; i += THREADS) {
             A total = WIDEN(((T*)(term_buffer[low] == 0 ? b0 : term_buffer[low] == 1 ? b1 : b2)
                              + term_offset[low] + begin)[i]);
             for (i64 t = low + 1; t < high; t++)

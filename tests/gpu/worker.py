@@ -137,53 +137,41 @@ def group_phase(folder):
     assert bool((z == total).all())
     other.close()
     assert bool((ep.all_gather(x[:1]).get() == np.arange(ep.size)).all())
+    seconds = ep.trial("alltoall", cupy.zeros((8 * ep.size, 1000), dtype=cupy.float32), repeat=2)
     names = sorted(f"{a}: {b}" for a, b in ep.stats().operations)
     ep.close()
-    leave(attach=attached, first=first, names=names)
+    leave(attach=attached, first=first, names=names, trial=seconds, reasons=ep.stats().reasons)
 
 
 def order_phase():
-    """Whether results are ordered on the stream: compared at once, many times, on the default and on another stream."""
-    communicator = open_communicator(os.environ["SYNTH_TRANSPORT"], find_place(), 25.0)
-    rank, size, library = communicator.rank, communicator.size, communicator._library
-    polls = []
-    original = library.state
-
-    def state():
-        value = original()
-        polls.append(value)
-        return value
-
-    library.state = state
-    n = 4096
-    for name, stream in (("default", cupy.cuda.Stream.null), ("other", cupy.cuda.Stream(non_blocking=True))):
-        for way in ("plain", "sleep", "event", "again"):
-            wrong, first, most = 0, [], 0
-            for turn in range(25):
-                with stream:
-                    x = cupy.full(n, rank + turn, dtype=cupy.float32)
-                    y = cupy.full(n, -1, dtype=cupy.float32)
-                    polls.clear()
-                    communicator._call(
-                        None, (), lambda: library.all_reduce(x.data.ptr, y.data.ptr, n, 7, 0, stream.ptr)
-                    )
-                    first.append(polls[0] if polls else None)
-                    most = max(most, len(polls))
-                    if way == "sleep":
-                        time.sleep(0.002)
-                    if way == "again":
-                        for _ in range(20):
-                            original()
-                    if way == "event":
-                        event = cupy.cuda.Event()
-                        event.record()
-                        event.synchronize()
-                    right = size * turn + size * (size - 1) / 2
-                    wrong += int((y != right).sum()) > 0
-                stream.synchronize()
-            if rank == 0:
-                leave(stream=name, way=way, wrong=wrong, first=sorted(set(map(str, first))), polls=most)
-    communicator.close()
+    """Results are ordered on the caller's stream: read at once, many times, with a gather before and without."""
+    ep = synth.attach(deadline=25)
+    rank, size, communicator = ep.rank, ep.size, ep._communicator
+    ep.prepare("allreduce")
+    matrix = np.full((size, size), 1)
+    streams = {"default": cupy.cuda.Stream.null, "other": cupy.cuda.Stream(non_blocking=True)}
+    for name, stream in streams.items():
+        for n in (10, 5000):
+            for way in ("known", "gather", "synchronized"):
+                wrong, seen, used = 0, [], set()
+                for turn in range(25):
+                    with stream:
+                        x = cupy.full(n * size, rank + turn, dtype=cupy.float32)
+                        if way == "gather":
+                            communicator.gather(b"12345678")
+                        y = ep.all_reduce(x)
+                        z = ep.all_to_all(x.reshape(size, n), counts=matrix)[0]
+                        used.add(communicator.memory.stream.ptr == stream.ptr)
+                        if way == "synchronized":
+                            communicator.synchronize()
+                        right = size * turn + size * (size - 1) / 2
+                        bad = int((y != right).sum()) + int((z[:, 0] != cupy.arange(size) + turn).sum())
+                        if bad:
+                            seen += [turn, bad, right, float(y[0]), float(y[-1]), z[:, 0].tolist()]
+                        wrong += bad > 0
+                leave(stream=name, n=n, way=way, wrong=wrong, own=[str(u) for u in used], seen=seen[:12])
+    leave(operations=[str(key) for key in ep.stats().operations])
+    ep.close()
 
 
 def failure_phase(what):
