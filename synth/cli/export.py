@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> Answer:
     """Translate a valid plan; an invalid one is refused."""
     if args.to not in FORMATS:
         raise InputError(f"--to: {args.to} is not a format; the formats are {', '.join(FORMATS)}", subject="--to")
+    if args.threadblocks < 1:
+        raise InputError(f"--threadblocks: is {args.threadblocks}; must be at least 1", subject="--threadblocks")
     plan = plans.load(args.plan)
     broken = verify(plan)
     if broken:

@@ -10,6 +10,7 @@ from synth.cli.answer import Answer
 from synth.cli.inputs import read_ranks, read_topology
 from synth.errors import DocumentError, InputError, InvalidPlan, PlanError
 from synth.formats import msccl_xml
+from synth.plan.codec import MAX_SEGMENTS
 from synth.units import format_bytes, format_seconds, parse_size
 
 
@@ -35,8 +36,8 @@ def run(args: argparse.Namespace) -> Answer:
     topology = read_topology(args.topology) if args.topology else None
     ranks = read_ranks(args.ranks, topology) if topology else args.ranks.split(",") if args.ranks else None
     size = parse_size(args.bytes, subject="--bytes")
-    if args.segments is not None and args.segments < 1:
-        raise InputError(f"--segments: is {args.segments}; must be at least 1", subject="--segments")
+    if args.segments is not None and not 1 <= args.segments <= MAX_SEGMENTS:
+        raise InputError(f"--segments: is {args.segments}; must be from 1 to {MAX_SEGMENTS}", subject="--segments")
     try:
         imported = msccl_xml.to_plan(algorithm, topology=topology, ranks=ranks, bytes=size, segments=args.segments)
     except (InvalidPlan, PlanError) as error:

@@ -54,6 +54,8 @@ def to_document(plan: Plan, *, in_place: bool = False, threadblocks: int = THREA
     Raises:
         PlanError: the format cannot express it; the message says why.
     """
+    if threadblocks < 1:
+        raise PlanError(f"plan: needs a threadblock at least, not {threadblocks}")
     travels = lay_out(plan, in_place=in_place, staged=True)
     nodes = [rank.rpartition("/")[0] for rank in plan.ranks]
     groups = _fewest_groups(travels, nodes, threadblocks)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from synth.cli import main as cli
 from synth.collective import Collective
 from synth.errors import PlanError
-from synth.formats import msccl_xml
+from synth.formats import msccl_xml, mscclpp
 from synth.formats.msccl_xml import Algorithm, Dialect
 from synth.formats.msccl_xml.schedule import Program, run
 from synth.plan import Chunks, Plan, Transfers, save
@@ -22,6 +22,7 @@ from synth.verifier import verify
 from tests.formats import generated
 from tests.golden import regenerate
 from tests.plans import chain, columns, direct_alltoall
+from tests.verifier import vectors
 
 MACHINE = catalog.build("hgx-h100x1")
 
@@ -177,7 +178,23 @@ def test_what_cannot_be_expressed_is_said_in_one_sentence() -> None:
         assert "\n" not in caught.value.message
 
 
-def test_symmetric_and_equal_demand_plans_are_written() -> None:
+def test_shared_plans_are_written_in_every_format(shared: Path) -> None:
+    written = []
+    for vector in vectors.all_of(shared):
+        plan = vector.plan
+        if not vector.expected["valid"]:
+            continue
+        if plan.demand is not None or vector.demand.matrix is not None:
+            continue
+        for dialect in Dialect:
+            assert msccl_xml.from_plan(plan, dialect).ranks == len(plan.ranks)
+        assert len(mscclpp.to_document(plan)["gpus"]) == len(plan.ranks)
+        written.append((plan.collective.value, plan.symmetry is not None))
+    assert ("alltoall", True) in written
+    assert len(written) >= 4
+
+
+def test_an_equal_demand_is_no_obstacle() -> None:
     plan = direct_alltoall(MACHINE).with_(demand=np.full((8, 8), 5.0))
     assert msccl_xml.from_plan(plan).ranks == 8
 
@@ -205,6 +222,8 @@ def test_the_command_writes_files_and_stdout(capsys: pytest.CaptureFixture[str],
     capsys.readouterr()
     assert cli.main(["export", str(source), "--to", "teccl"]) == 2
     assert "the formats are msccl-xml, msccl-xml-v1" in capsys.readouterr().err
+    assert cli.main(["export", str(source), "--to", "msccl-xml", "--threadblocks", "0"]) == 2
+    assert "must be at least 1" in capsys.readouterr().err
     broken = json.loads(source.read_text())
     for column in broken["transfers"].values():
         del column[-1]

@@ -102,7 +102,7 @@ def test_what_is_no_plan_is_refused_in_one_sentence(tmp_path: Path, capsys: pyte
         return status, err
 
     assert refused("{}")[0] == 2
-    assert refused(EXCHANGE, "--segments", "0") == (2, "synth: --segments: is 0; must be at least 1\n")
+    assert refused(EXCHANGE, "--segments", "0") == (2, "synth: --segments: is 0; must be from 1 to 1048576\n")
     status, message = refused(EXCHANGE, "--topology", "ndv2x1")
     assert (status, "is for 2 GPUs, not 8" in message) == (2, True)
     status, message = refused(EXCHANGE, "--topology", "ndv2x1", "--ranks", "0,7")

@@ -25,7 +25,7 @@ from synth.verifier import verify as verify_plan
 SEGMENTS = tuple(2**power for power in range(9))
 """Tried where a machine is given and the file does not say; the runtime cuts chunks into slices as it sees fit."""
 
-_SEGMENTS = re.compile(r"\bsegments=([0-9]{1,6})\b")
+_SEGMENTS = re.compile(r"\bsegments=([1-9][0-9]{0,3})\b")
 
 Holding = Callable[[int, int], frozenset[int]]
 """The ranks whose contributions a rank holds of a unit."""
