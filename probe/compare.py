@@ -58,6 +58,10 @@ def _gpu(facts: Facts, number: int, field: str) -> object:
 
 
 def _lanes(facts: Facts, number: int) -> int | None:
+    """NVLinks of a GPU: its active ports where the source lists them, or else what it leads to."""
+    ports = facts.ports.get(facts.gpus[number].name) if number < len(facts.gpus) else None
+    if ports is not None and ports.complete:
+        return len(ports.up)
     whole = build.complete(facts)
     if facts.hidden or number >= len(whole.gpus):
         return None
