@@ -59,8 +59,8 @@ def printed(machine: Machine, *, style: str, seed: int) -> str:
 
     Args:
         machine: what to print.
-        style: words of: tabs, spaces, ansi, lost (ESC bytes lost), crlf, shuffled (NIC columns), prompt, legend,
-            noaffinity, norows (NIC rows missing).
+        style: words of: tabs, spaces, single (one blank between cells), ansi, lost (ESC bytes lost), crlf, shuffled
+            (NIC columns), mixed (rows), wrapped (header), html, prompt, legend, noaffinity, norows (NIC rows missing).
         seed: for the shuffle.
     """
     names = machine.names
@@ -80,7 +80,11 @@ def printed(machine: Machine, *, style: str, seed: int) -> str:
             tail = [f"{socket * 32}-{socket * 32 + 31}", str(socket), "", "N/A"]
         if row < machine.gpus or "norows" not in style:
             rows.append([names[row], *cells, *tail])
-    if "spaces" in style:
+    if "mixed" in style:
+        random.Random(seed).shuffle(rows)
+    if "single" in style:
+        lines = [" ".join(head)] + [" ".join(text.strip() for text in row if text) for row in rows]
+    elif "spaces" in style:
         lines = ["".join(text.ljust(8) for text in ["", *head])]
         lines += ["".join((text + " ").ljust(8) for text in row if text) for row in rows]
     else:
@@ -89,6 +93,11 @@ def printed(machine: Machine, *, style: str, seed: int) -> str:
         lines[0] = lines[0].replace("GPU0", "\x1b[4mGPU0", 1) + "\x1b[0m"
     if "lost" in style:
         lines[0] = lines[0].replace("GPU0", "[4mGPU0", 1) + "[0m"
+    if "wrapped" in style and machine.gpus > 1 and not {"ansi", "lost"} & set(style.split()):
+        before, _, after = lines[0].partition("GPU1")
+        lines[:1] = [before, f"GPU1{after}"]
+    if "html" in style:
+        lines = ["<div><pre><code>", *(f"<span>{line}</span>" for line in lines), "</code></pre></div>"]
     if "prompt" in style:
         lines.insert(0, "root@host:~# nvidia-smi topo -m")
         lines.insert(0, "Note: GPU0 is warm")

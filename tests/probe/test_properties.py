@@ -14,7 +14,10 @@ from synth.topology import Routes
 from tests.probe.captures import TOPO, capture, needs_captures
 from tests.probe.machines import Machine, machines, printed
 
-WORDS = ["tabs", "spaces", "ansi", "lost", "crlf", "shuffled", "prompt", "legend", "noaffinity", "norows"]
+WORDS = [
+    "tabs", "spaces", "single", "ansi", "lost", "crlf", "shuffled", "mixed", "wrapped", "html", "prompt", "legend",
+    "noaffinity", "norows",
+]  # fmt: skip
 
 
 def without_nic_pairs(machine: Machine) -> dict[tuple[str, str], object]:
