@@ -141,14 +141,26 @@ class _Reader:
 
     def _speed(self, handle: Any, up: list[int]) -> float:
         """Signalling rate of the first active link, in bytes per second; 0 where the driver does not say."""
-        field = getattr(self.nvml, "NVML_FI_DEV_NVLINK_GET_SPEED", None)
-        if not up or field is None:
-            return 0.0
-        for question in ((field, up[0]), field):
+        return 0.0 if not up else 1e6 * self._field(handle, "NVML_FI_DEV_NVLINK_GET_SPEED", up[0])
+
+    def _field(self, handle: Any, name: str, scope: int = 0) -> int:
+        """One of NVML's numbered fields; 0 where this driver or GPU does not have it."""
+        number = getattr(self.nvml, name, None)
+        if number is None:
+            return 0
+        for question in ((number, scope), number):
             values: list[Any] = self.ask([], "nvmlDeviceGetFieldValues", handle, [question])
-            if values and values[0].nvmlReturn == 0 and values[0].value.uiVal:
-                return float(values[0].value.uiVal) * 1e6
-        return 0.0
+            if values and values[0].nvmlReturn == 0:
+                return int(values[0].value.uiVal)
+        return 0
+
+    def _chip(self, name: str, handle: Any) -> list[Bundle]:
+        """Chip-to-chip links to the CPU beside the GPU (Grace)."""
+        count = self._field(handle, "NVML_FI_DEV_C2C_LINK_COUNT")
+        megabytes = self._field(handle, "NVML_FI_DEV_C2C_LINK_GET_MAX_BW")
+        if not (0 < count < 64 and megabytes > 0):
+            return []
+        return [Bundle(gpu=name, peer="cpu", lanes=count, lane_bytes_per_s=megabytes * 1e6, chip=True)]
 
     def _bundles(
         self, names: list[str], handles: list[Any], by_bus: dict[str, str], ports: dict[str, Ports]
@@ -172,7 +184,9 @@ class _Reader:
                     "a switch that is not visible here, not one more NVLink domain",
                 )
             )
-        return tuple(Bundle(gpu=gpu, peer=peer, lanes=count) for (gpu, peer), count in lanes.items() if gpu != peer)
+        links = [Bundle(gpu=gpu, peer=peer, lanes=count) for (gpu, peer), count in lanes.items() if gpu != peer]
+        chips = [chip for name, handle in zip(names, handles, strict=True) for chip in self._chip(name, handle)]
+        return (*links, *chips)
 
     def _pairs(
         self, names: list[str], handles: list[Any]

@@ -84,6 +84,7 @@ class FakeGpu:
     mig: int = 0
     fabric: tuple[int, int, bytes, int] | None = None  # state, status, cluster, clique
     speed: int = 26562
+    chips: int = 0
 
 
 class FakeNvml:
@@ -91,6 +92,8 @@ class FakeNvml:
 
     NVMLError = NvmlError
     NVML_FI_DEV_NVLINK_GET_SPEED = 164
+    NVML_FI_DEV_C2C_LINK_COUNT = 170
+    NVML_FI_DEV_C2C_LINK_GET_MAX_BW = 172
     nvmlGpuFabricInfo_v2 = 2
 
     def __init__(self, gpus: list[FakeGpu], *, level: int = 30, p2p: int = 0) -> None:
@@ -147,7 +150,9 @@ class FakeNvml:
         return SimpleNamespace(busId=gpu.remotes.get(link, gpu.remote))
 
     def nvmlDeviceGetFieldValues(self, gpu: FakeGpu, fields: list[Any]) -> list[Any]:
-        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=gpu.speed)) for _ in fields]
+        known = {164: gpu.speed, 170: gpu.chips, 172: 45_000 if gpu.chips else 0}
+        numbers = [field[0] if isinstance(field, tuple) else field for field in fields]
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=known[number])) for number in numbers]
 
     def nvmlDeviceGetGpuFabricInfoV(self, gpu: FakeGpu, info: Any) -> int:
         if gpu.fabric is None:

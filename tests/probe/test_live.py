@@ -8,7 +8,7 @@ from probe.facts import SWITCHED, Facts
 from probe.merge import merge
 from probe.sources import nccl_xml, nvidia_smi, nvml, sysfs
 from synth.errors import CaptureError
-from synth.topology import Routes
+from synth.topology import LinkClass, Routes
 from tests.probe import fakes
 from tests.probe.captures import DATA, needs_captures
 
@@ -51,6 +51,14 @@ def test_nvml_tells_of_mig_and_of_a_missing_driver():
     assert "mig-enabled" in {f.code for f in facts.findings}
     with pytest.raises(CaptureError, match="no GPU"):
         nvml.read(fakes.FakeNvml([]))
+
+
+def test_chip_to_chip_links_lead_to_the_socket():
+    grace = [fakes.FakeGpu(f"0000000{i}:01:00.0", f"GPU-{i}", name="NVIDIA GB200", chips=10) for i in (8, 9)]
+    machine = build.topology(nvml.read(fakes.FakeNvml(grace, level=50)))
+    rates = {(k.src, k.dst): k.bytes_per_s for k in machine.links if k.link_class is LinkClass.C2C}
+    assert rates["n0/gpu0", "n0/host0"] == rates["n0/host0", "n0/gpu0"] == 450e9
+    assert {k.bytes_per_s for k in machine.links if k.link_class is LinkClass.NVLINK} == {18 * 25e9}
 
 
 def test_islands_are_told_apart_by_cluster_and_clique():
