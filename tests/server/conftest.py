@@ -48,6 +48,14 @@ def make_client(fake_solver: Path, tmp_path: Path) -> Iterator[Callable[..., Tes
         client.__exit__(None, None, None)
 
 
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """One server for a whole module, which solves nothing: for requests that are refused."""
+    settings = Settings(db=str(tmp_path_factory.mktemp("idle") / "synth.db"), workers=0)
+    with TestClient(create_app(settings), base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        yield client
+
+
 @pytest.fixture
 def client(make_client: Callable[..., TestClient]) -> TestClient:
     return make_client()

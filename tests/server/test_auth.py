@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from fastapi.testclient import TestClient
 from server import auth
 from server.auth import Scope, Tokens
 from synth import topology
+from synth.cli.main import main
 from synth.errors import InputError
 from synth.topology import Topology
 
@@ -111,21 +110,20 @@ def test_without_tokens_a_page_of_another_site_gets_nothing(client: TestClient) 
         assert (response.status_code, response.json()["code"]) == (421, "host")
 
 
-def test_tokens_are_hashed_and_made_by_the_command(tmp_path: Path) -> None:
+def test_tokens_are_hashed_and_made_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "tokens"
-    words = [sys.executable, "-m", "synth.cli.main", "serve", "--tokens", str(path), "--new-token"]
-    done = subprocess.run([*words, "probe@rack1=probe:write,plan:read"], capture_output=True, text=True, check=True)
-    token = done.stdout.strip()
+    words = ["serve", "--tokens", str(path), "--new-token"]
+    assert main([*words, "probe@rack1=probe:write,plan:read"]) == 0
+    token = capsys.readouterr().out.strip()
     assert token not in path.read_text()
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     caller = Tokens(path).caller(token)
     assert caller is not None
     assert (caller.name, caller.scopes) == ("probe@rack1", {Scope.PROBE_WRITE, Scope.PLAN_READ})
-    done = subprocess.run([*words, "x=admin", "--json"], capture_output=True, text=True, check=True)
-    assert Tokens(path).caller(json.loads(done.stdout)["token"]) is not None
-    bad = subprocess.run([*words, "x=root"], capture_output=True, text=True, check=False)
-    assert bad.returncode == 2
-    assert "probe:write" in bad.stderr
+    assert main([*words, "x=admin", "--json"]) == 0
+    assert Tokens(path).caller(json.loads(capsys.readouterr().out)["token"]) is not None
+    assert main([*words, "x=root"]) == 2
+    assert "probe:write" in capsys.readouterr().err
 
 
 def test_lines_that_are_wrong_are_named(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ def post(client: TestClient, body: bytes | str, path: str = "/v1/topologies") ->
     ],
     ids=range(17),
 )
-def test_bodies_that_are_no_requests(client: TestClient, body: bytes, expected: tuple[int, str, str]) -> None:
-    assert post(client, body) == expected
-    assert client.get("/livez").status_code == 200
+def test_bodies_that_are_no_requests(idle: TestClient, body: bytes, expected: tuple[int, str, str]) -> None:
+    assert post(idle, body) == expected
+    assert idle.get("/livez").status_code == 200
 
 
 def links(**changes: Any) -> list[dict[str, Any]]:
@@ -82,21 +82,21 @@ def links(**changes: Any) -> list[dict[str, Any]]:
     ids=range(14),
 )
 def test_topologies_that_make_no_sense(
-    client: TestClient, changes: dict[str, Any], expected: tuple[int, str, str]
+    idle: TestClient, changes: dict[str, Any], expected: tuple[int, str, str]
 ) -> None:
-    assert post(client, json.dumps({"topology": document(**changes)})) == expected
+    assert post(idle, json.dumps({"topology": document(**changes)})) == expected
 
 
-def test_an_exponent_that_overflows_is_refused(client: TestClient) -> None:
+def test_an_exponent_that_overflows_is_refused(idle: TestClient) -> None:
     text = json.dumps({"topology": document(links=links())}).replace('"bytes_per_s": 1', '"bytes_per_s": 1e999')
-    assert post(client, text) == (400, "document", "#/links/0/bytes_per_s")
+    assert post(idle, text) == (400, "document", "#/links/0/bytes_per_s")
 
 
-def test_a_million_links_are_refused_unread(client: TestClient) -> None:
+def test_a_million_links_are_refused_unread(idle: TestClient) -> None:
     link = json.dumps(links()[0]).encode()
     body = b'{"topology": {"format": "synth-topology/1", "links": [' + b",".join([link] * 1_000_000) + b"]}}"
     assert len(body) > 80_000_000
-    assert post(client, body) == (413, "limit-body", "body")
+    assert post(idle, body) == (413, "limit-body", "body")
 
 
 def test_a_body_without_a_length_is_cut_off(make_client: Callable[..., TestClient]) -> None:
@@ -187,13 +187,13 @@ def test_plans_that_need_endless_work(make_client: Callable[..., TestClient], ma
     ids=range(29),
 )
 def test_requests_for_plans_that_make_no_sense(
-    client: TestClient, machine: Topology, changes: dict[str, Any], expected: tuple[int, str, str]
+    idle: TestClient, machine: Topology, changes: dict[str, Any], expected: tuple[int, str, str]
 ) -> None:
-    stored = client.post("/v1/topologies", json={"topology": topology.to_document(machine)}).json()
+    stored = idle.post("/v1/topologies", json={"topology": topology.to_document(machine)}).json()
     ask = {"topology": stored["digest"], "collective": "alltoall", "bytes": 1000} | changes
     body = json.dumps(ask).replace("Infinity", "1e400")
-    assert post(client, body, "/v1/plans") == expected
-    assert client.get("/v1/jobs").json() == {"jobs": []}
+    assert post(idle, body, "/v1/plans") == expected
+    assert idle.get("/v1/jobs").json() == {"jobs": []}
 
 
 @pytest.mark.parametrize(
@@ -215,16 +215,16 @@ def test_requests_for_plans_that_make_no_sense(
     ids=range(12),
 )
 def test_questions_that_make_no_sense(
-    client: TestClient, machine: Topology, query: str, expected: tuple[int, str, str]
+    idle: TestClient, machine: Topology, query: str, expected: tuple[int, str, str]
 ) -> None:
-    stored = client.post("/v1/topologies", json={"topology": topology.to_document(machine)}).json()
-    response = client.get(f"/v1/resolve?{query.replace('=T&', '=' + stored['digest'] + '&')}")
+    stored = idle.post("/v1/topologies", json={"topology": topology.to_document(machine)}).json()
+    response = idle.get(f"/v1/resolve?{query.replace('=T&', '=' + stored['digest'] + '&')}")
     problem = response.json()
     assert (response.status_code, problem["code"], problem.get("pointer", "")) == expected
 
 
-def test_paths_with_odd_characters(client: TestClient) -> None:
+def test_paths_with_odd_characters(idle: TestClient) -> None:
     for path in ("/v1/nodes/a%00b", "/v1/nodes/..%2f..%2fetc", "/v1/plans/%ff", "/v1/jobs/'", "/v1/nodes/" + "x" * 300):
-        response = client.get(path)
+        response = idle.get(path)
         assert response.status_code in (404, 422), path
         assert response.headers["content-type"] == "application/problem+json"

@@ -46,15 +46,20 @@ def test_every_class_has_its_place_in_the_drawing_of_its_module() -> None:
         assert kind.__name__ in (module.__doc__ or ""), kind
 
 
+@pytest.fixture(scope="module")
+def failing(idle: TestClient) -> TestClient:
+    kinds = {kind.code: kind for kind in every()}
+
+    @idle.app.get("/raise/{code}")  # type: ignore[attr-defined]
+    def fail(code: str) -> None:
+        raise kinds[code]("what is wrong; what would be right", subject="topology#/links/3")
+
+    return idle
+
+
 @pytest.mark.parametrize("kind", every())
-def test_each_error_becomes_a_problem(make_client: Callable[..., TestClient], kind: type[SynthError]) -> None:
-    client = make_client(workers=0)
-
-    @client.app.get("/raise")  # type: ignore[attr-defined]
-    def fail() -> None:
-        raise kind("what is wrong; what would be right", subject="topology#/links/3")
-
-    response = client.get("/raise", headers={"X-Request-Id": "my-id.1"})
+def test_each_error_becomes_a_problem(failing: TestClient, kind: type[SynthError]) -> None:
+    response = failing.get(f"/raise/{kind.code}", headers={"X-Request-Id": "my-id.1"})
     assert response.status_code == problems.status_of(kind)
     assert response.headers["content-type"] == "application/problem+json"
     assert response.headers["cache-control"] == "no-store"
