@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 
 from fastapi import FastAPI
 
@@ -19,6 +18,7 @@ from server.paths import Paths
 from server.settings import Settings
 from server.slices import Slices
 from server.store import Database
+from server.web import pages
 
 DESCRIPTION = "Topologies in, verified plans of collectives out."
 
@@ -69,12 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     app.include_router(operations.router, responses=openapi.PROBLEMS)
     app.include_router(v1.router)
-    operations_of = dict(app.openapi()["paths"])
-    if find_spec("jinja2") is not None:  # the pages are optional; the API is complete without them
-        from server.web import pages
-
-        app.include_router(pages.router)
-        operations_of |= pages.PATHS
-    app.state.paths = paths = Paths(operations_of)
+    app.include_router(pages.router)
+    app.state.paths = paths = Paths(app.openapi()["paths"] | pages.PATHS)
     app.add_middleware(Around, metrics=metrics, paths=paths, max_body_bytes=settings.max_body_bytes)
     return app

@@ -15,7 +15,7 @@ COPY solver ./solver
 COPY server ./server
 COPY runtime ./runtime
 RUN python -m venv /opt/synth \
- && /opt/synth/bin/pip install --no-cache-dir ".[server]" "psycopg[binary]>=3.2"
+ && /opt/synth/bin/pip install --no-cache-dir ".[server,postgresql]"
 
 FROM docker.io/library/python:3.12-slim-bookworm
 COPY --from=build /opt/synth /opt/synth

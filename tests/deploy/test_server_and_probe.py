@@ -98,7 +98,7 @@ def test_a_dockerfile_copies_what_exists_and_runs_as_nobody_special(dockerfile: 
     packages = re.findall(r"^packages = (\[.+\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     for package in json.loads(packages[0]):
         assert f"COPY {package} ./{package}\n" in text, package
-    for extra in re.findall(r'"\.\[(\w+)\]"', text):
+    for extra in ",".join(re.findall(r'"\.\[([\w,]+)\]"', text)).split(","):
         assert re.search(rf"^{extra} = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
 

@@ -121,15 +121,6 @@ def test_with_tokens_the_pages_ask_for_one(make_client: Callable[..., TestClient
     assert client.delete(f"/v1/jobs/{'0' * 16}").status_code == 401  # the cookie only looks
 
 
-def test_without_jinja2_there_is_the_api_alone(
-    make_client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("server.app.find_spec", lambda name: None)
-    client = make_client(workers=0)
-    assert client.get("/").json()["code"] == "path"
-    assert client.get("/v1/jobs").status_code == 200
-
-
 @pytest.mark.parametrize("name", catalog.names())
 def test_every_catalog_machine_is_drawn(name: str) -> None:
     machine = catalog.build(name)
