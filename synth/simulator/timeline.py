@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from synth.errors import LimitError
 from synth.simulator.loads import Loads
+
+
+MOST_EVENTS = 20_000_000
+"""Segment-transfers of the longest timeline that is played, about half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +32,19 @@ def finish(loads: Loads) -> float:
 
 
 def events(loads: Loads) -> Iterator[Event]:
-    """Play all segment-transfers in the order (round + segment, src, dst, chunk)."""
+    """Play all segment-transfers in the order (round + segment, src, dst, chunk).
+
+    Raises:
+        LimitError: there are more than ``MOST_EVENTS``.
+    """
     plan, routes = loads.plan, loads.routes
     transfers, segments = plan.transfers, plan.segments
     count = len(transfers)
+    if count * segments > MOST_EVENTS:
+        raise LimitError(
+            f"plan: its timeline has {count * segments} segment-transfers; at most {MOST_EVENTS} are played",
+            subject="segments",
+        )
     transfer = np.repeat(np.arange(count), segments)
     segment = np.tile(np.arange(segments), count)
     order = np.lexsort(
@@ -42,7 +56,11 @@ def events(loads: Loads) -> Iterator[Event]:
         )
     )
     ranks = len(plan.ranks)
-    ready = np.zeros(len(plan.chunks) * ranks * segments).tolist() if count else []
+    holders, place = np.unique(
+        np.concatenate([transfers.chunk * ranks + transfers.src, transfers.chunk * ranks + transfers.dst]),
+        return_inverse=True,
+    )
+    ready = [0.0] * (len(holders) * segments)
     free = [0.0] * len(routes.topology.links)
     ns_per_byte = 1e9 / routes.topology.bytes_per_s
     latency = routes.latency_ns.ravel()[loads.pair].tolist()
@@ -53,8 +71,8 @@ def events(loads: Loads) -> Iterator[Event]:
         occupied = (size * ns_per_byte[links]).tolist()
         paths.append(list(zip(links.tolist(), occupied, strict=True)))
         longest.append(max(occupied))
-    held = ((transfers.chunk * ranks + transfers.src) * segments).tolist()
-    given = ((transfers.chunk * ranks + transfers.dst) * segments).tolist()
+    held = (place[:count] * segments).tolist()
+    given = (place[count:] * segments).tolist()
     for t, k in zip(transfer[order].tolist(), segment[order].tolist(), strict=True):
         start = ready[held[t] + k]
         for link, _ in paths[t]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from synth.collective import Collective, Demand
-from synth.errors import DemandError, InvalidPlan
+from synth.errors import DemandError, InvalidPlan, LimitError
 from synth.plan import Transfers
 from synth.simulator import simulate
 from synth.simulator.trace import chrome_trace
@@ -79,3 +79,9 @@ def test_the_trace_is_readable_json() -> None:
     spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert len(spans) == 14 * 2 * 2  # transfers, segments, links per route
     assert {event["tid"] for event in spans} <= set(range(len(MACHINE.links)))
+
+
+def test_a_timeline_without_end_is_refused() -> None:
+    plan = plans.chain(MACHINE, Collective.BROADCAST, segments=2**20).with_(segments=2**22)
+    with pytest.raises(LimitError, match="segment-transfers"):
+        simulate(plan, MACHINE, plans.demand(plan, 1000), cost="timeline")
