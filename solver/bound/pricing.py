@@ -47,7 +47,9 @@ def cheapest(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]
             cost, parents = min_arborescences(weights.T if inward else weights, root)
             parts.append(Columns.of_trees(mine, parents, inward=inward))
             costs.append(cost)
-    return Columns.join(parts), np.concatenate(costs)
+    columns = Columns.join(parts)
+    order = np.argsort(columns.commodity, kind="stable")
+    return columns.take(order), np.concatenate(costs)[order]
 
 
 def _cheapest_paths(

@@ -20,11 +20,12 @@ def out_tree_rounds(columns: Columns, ranks: int) -> np.ndarray:
     row = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
     src, dst = row * ranks + columns.hops // ranks, row * ranks + columns.hops % ranks
     depth = np.zeros(len(columns) * ranks, dtype=np.int64)
-    while True:
+    for _ in range(ranks + 1):
         deeper = depth[src] + 1
         if (deeper == depth[dst]).all():
             return np.asarray(depth[src])
         depth[dst] = deeper
+    raise AssertionError("a route that should be a tree has a cycle")
 
 
 def in_tree_rounds(columns: Columns, ranks: int) -> np.ndarray:
