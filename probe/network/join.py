@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from probe.findings import finding
+from probe.network.direct import nic_links
 from probe.network.model import Network
 from probe.nics import assign, usable
 from synth.errors import CaptureError
@@ -80,25 +81,25 @@ class _Joiner:
 
     def _attach(self, part: Topology) -> None:
         nics = [part.device(id) for id in usable(part)]
-        used = {use.nic for use in assign(part)} if nics else set()
+        uses = assign(part) if nics else ()
+        self.links += nic_links(part, uses)
+        rails: dict[str, dict[str, int]] = {}  # node -> NIC -> rail: the NIC of the first GPU is on the first rail
+        for use in uses:
+            mine = rails.setdefault(part.device(use.gpu).node or "", {})
+            mine.setdefault(use.nic, len(mine))
         rates: dict[str, float] = {}
         joined = {end for link in part.links if link.link_class is LinkClass.NETWORK for end in (link.src, link.dst)}
         for link in part.links:
             if link.link_class is LinkClass.PCIE:
                 rates[link.src] = max(rates.get(link.src, 0.0), link.bytes_per_s)
-        numbers: Counter[str] = Counter()
         for nic in nics:
-            node = nic.node or ""
-            # rails are numbered over the NICs that GPUs use; a management port is on no rail
-            if self.network.rails and nic.id not in used:
-                continue
-            rail = numbers[node]
-            numbers[node] += 1
-            if nic.id in joined:
+            rail = rails.get(nic.node or "", {}).get(nic.id)
+            # a NIC that no GPU uses is on no rail
+            if nic.id in joined or (self.network.rails and rail is None):
                 continue
             rate = self.network.bytes_per_s or rates.get(nic.id, 0.0)
             if rate > 0:
-                self._link(nic.id, self._switch_of(nic, rail), min(rate, rates.get(nic.id) or rate))
+                self._link(nic.id, self._switch_of(nic, rail or 0), min(rate, rates.get(nic.id) or rate))
         if not nics and len(self.order) > 1:
             raise CaptureError(f"{part.name}: has no NIC, so it cannot be joined to a network", subject=part.name)
 

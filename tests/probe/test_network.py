@@ -5,12 +5,14 @@ import pytest
 
 from probe import build
 from probe.network import describe, infiniband
+from probe.network.direct import nic_links
 from probe.network.join import join
 from probe.network.model import expand_hosts
-from probe.sources import nccl_xml
+from probe.nics import assign
+from probe.sources import nccl_xml, nvidia_smi
 from synth.errors import CaptureError
 from synth.topology import LinkClass, Routes, Topology, rename_node
-from tests.probe.captures import capture, needs_captures
+from tests.probe.captures import capture, needs_captures, text
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,36 @@ def test_leaf_and_spine_with_oversubscription(node):
     assert links["leaf0", "spine"] == pytest.approx(2 * 8 * 48e9 / 4)
     assert ("c/nic0", "leaf1") in links
     Routes.among(machine).require_connected()
+
+
+def test_routes_between_machines_follow_the_assignment():
+    """Users.tsv B41: two GPUs equally near to two NICs must not both take the first."""
+    one = build.topology(nvidia_smi.read(text("050"), subject="050"))
+    machine = join(nodes(one, "a", "b"), describe.read("flat"))
+    routes = Routes.among(machine)
+    used = []
+    for gpu in range(8):
+        crossed = [machine.links[p] for p in routes.route(gpu, 8 + gpu)]
+        used.append(next(link.src for link in crossed if link.dst == "fabric"))
+        assert {machine.links[p].link_class for p in routes.route(gpu, (gpu + 1) % 8)} == {LinkClass.NVLINK}
+    assert used == [f"a/nic{i}" for i in range(8)]
+
+
+def test_machines_without_a_common_switch_get_no_ways_that_could_serve_as_shortcuts():
+    one = build.topology(nvidia_smi.read(text("067"), subject="067"))
+    assert nic_links(one, assign(one)) == []
+    dgx1 = build.topology(nvidia_smi.read(text("043"), subject="043"))
+    assert assign(dgx1)
+    assert nic_links(dgx1, assign(dgx1)) == []
+
+
+def test_rails_are_counted_by_gpu():
+    one = build.topology(nvidia_smi.read(text("075"), subject="075"))
+    links = network_links(join(nodes(one, "a", "b"), describe.read("rails")))
+    # GPU0's near NIC is nic3, GPU1's nic5
+    assert ("a/nic3", "rail0") in links
+    assert ("a/nic5", "rail1") in links
+    assert not [pair for pair in links if "a/nic0" in pair]
 
 
 def test_slurm_trees_are_joined_up_to_the_core(node):
