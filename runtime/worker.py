@@ -27,7 +27,7 @@ from runtime.schedules import Operation
 from synth import documents
 from synth import plan as plans
 from synth.collective import Collective
-from synth.errors import InvalidUsage
+from synth.errors import InvalidUsage, SynthError
 from synth.plan.lowering import Lowering
 
 
@@ -90,4 +90,9 @@ def _time(communicator: Communicator, act: Callable[[], Any], target: np.ndarray
 
 if __name__ == "__main__":
     os.environ.setdefault("SYNTH_QUIET", "1")
-    main(sys.argv[1], documents.read(sys.argv[2]))
+    try:
+        main(sys.argv[1], documents.read(sys.argv[2]))
+    except SynthError as error:
+        here = find_place()
+        print(f"rank {'?' if here is None else here.rank}: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)

@@ -1,8 +1,8 @@
 """Fused CUDA kernels: many scattered copies, or many sums, in one launch.
 
-Both walk a table of regions cut into tiles of ``TILE`` bytes; a block takes tiles in a stride of the grid and finds
-its region by bisection. Accesses are 16 bytes wide wherever source and destination allow it; each thread has four of
-them in flight.
+Both walk a table of regions cut into tiles of ``TILE`` bytes. A block takes a run of tiles: it finds the first one's
+region by bisection and goes on from there, so looking things up costs little. Stores are 16 bytes wide, and loads
+too; each thread has four of them in flight.
 """
 
 from __future__ import annotations
@@ -100,13 +100,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 copy_regions(const i64* table, int regions, i64 tiles, char* b0, char* b1, char* b2, int itemsize) {
     const i64 *dst_buffer = table, *dst_offset = table + regions, *src_buffer = table + 2 * regions,
               *src_offset = table + 3 * regions, *length = table + 4 * regions, *start = table + 5 * regions;
-    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int r = find_region(start, regions, tile);
-        const i64 begin = (tile - start[r]) * TILE;
-        i64 bytes = length[r] * itemsize - begin;
+    i64 tile = tiles * blockIdx.x / gridDim.x;
+    const i64 last = tiles * (blockIdx.x + 1) / gridDim.x;
+    if (tile >= last) return;
+    int r = find_region(start, regions, tile);
+    i64 first = start[r], end = start[r + 1], size = length[r] * itemsize;
+    char* to = (dst_buffer[r] == 1 ? b1 : b2) + dst_offset[r] * itemsize;
+    const char* from = (src_buffer[r] == 0 ? b0 : src_buffer[r] == 1 ? b1 : b2) + src_offset[r] * itemsize;
+    for (; tile < last; tile++) {
+        if (tile >= end) {
+            r++;
+            first = end, end = start[r + 1], size = length[r] * itemsize;
+            to = (dst_buffer[r] == 1 ? b1 : b2) + dst_offset[r] * itemsize;
+            from = (src_buffer[r] == 0 ? b0 : src_buffer[r] == 1 ? b1 : b2) + src_offset[r] * itemsize;
+        }
+        const i64 begin = (tile - first) * TILE;
+        i64 bytes = size - begin;
         if (bytes > TILE) bytes = TILE;
-        char* dst = (dst_buffer[r] == 1 ? b1 : b2) + dst_offset[r] * itemsize + begin;
-        const char* src = (src_buffer[r] == 0 ? b0 : src_buffer[r] == 1 ? b1 : b2) + src_offset[r] * itemsize + begin;
+        char* dst = to + begin;
+        const char* src = from + begin;
         const int word = (int)(((u64)src - (u64)dst) & 15) >> 2;  // of the source where the destination is aligned
         if ((((u64)dst ^ (u64)src) & 15) == 0) move_peeled<uint4>(dst, src, bytes);
         else if (bytes < 64) move<u8>(dst, src, bytes);  // too short for words
@@ -148,8 +160,12 @@ sum_regions(const i64* table, int regions, int terms, i64 tiles, char* b0, char*
               *start = table + 4 * regions + 1, *term_buffer = table + 5 * regions + 2,
               *term_offset = table + 5 * regions + 2 + terms;
     const i64 per_tile = TILE / sizeof(T);
-    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int r = find_region(start, regions, tile);
+    i64 tile = tiles * blockIdx.x / gridDim.x;
+    const i64 last = tiles * (blockIdx.x + 1) / gridDim.x;
+    if (tile >= last) return;
+    int r = find_region(start, regions, tile);
+    for (; tile < last; tile++) {
+        if (tile >= start[r + 1]) r++;
         const i64 begin = (tile - start[r]) * per_tile;
         i64 count = length[r] - begin;
         if (count > per_tile) count = per_tile;
@@ -160,7 +176,8 @@ sum_regions(const i64* table, int regions, int terms, i64 tiles, char* b0, char*
             bits |= (u64)((T*)(term_buffer[t] == 0 ? b0 : term_buffer[t] == 1 ? b1 : b2) + term_offset[t] + begin);
         const i64 wide = (bits & 15) == 0 ? count / VECTOR : 0;
         i64 i = threadIdx.x;
-        for (; i + THREADS < wide; i += 2 * THREADS) {  // two words of each term in flight
+        if (sizeof(T) >= 4)  // two words of each term in flight; half types would need too many registers for it
+        for (; i + THREADS < wide; i += 2 * THREADS) {
             A total[2][VECTOR];
             for (i64 t = low; t < high; t++) {
                 const uint4* from = (const uint4*)((T*)(term_buffer[t] == 0 ? b0 : term_buffer[t] == 1 ? b1 : b2)
