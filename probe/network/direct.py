@@ -1,4 +1,4 @@
-"""Each GPU's own way to its NIC, so that routes between machines follow the assignment.
+"""Each GPU's own way to its NIC, so that routes between machines follow the assignment; what ports of a card share.
 
 A route takes the fewest links and then the smallest ids; where several NICs are equally near it would send every GPU of
 a machine through the first. A link from a GPU to the NIC it was assigned settles that. It stands for GPUDirect RDMA on
@@ -8,10 +8,10 @@ all GPUs hang on one NVSwitch that is wider than the NICs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from probe.nics import Use
-from synth.topology import Confidence, Link, LinkClass, Topology
+from synth.topology import Confidence, DeviceKind, Link, LinkClass, Topology
 from synth.topology.routes import routes_from
 
 
@@ -43,6 +43,35 @@ def nic_links(part: Topology, uses: Sequence[Use]) -> list[Link]:
                 )
             )
     return links
+
+
+def slot_shares(part: Topology, used: Collection[str]) -> dict[str, float]:
+    """For NICs that share a slot or a bridge with NICs only (ports of one card): their part of its way up.
+
+    Args:
+        part: one node.
+        used: NICs that GPUs use; ports that nobody uses take nothing.
+    """
+    above: dict[str, str] = {}
+    rates: dict[str, float] = {}
+    below: dict[str, set[str]] = {}
+    for link in part.links:
+        if link.link_class is not LinkClass.PCIE:
+            continue
+        low, high = part.device(link.src).kind, part.device(link.dst).kind
+        if high is DeviceKind.SWITCH and low in (DeviceKind.GPU, DeviceKind.NIC):
+            below.setdefault(link.dst, set()).add(link.src)
+            above[link.src] = link.dst
+        elif low is DeviceKind.SWITCH and high in (DeviceKind.SWITCH, DeviceKind.HOST):
+            rates[link.src] = max(rates.get(link.src, 0.0), link.bytes_per_s)
+            below.setdefault(link.dst, set())
+    shares = {}
+    for nic, slot in above.items():
+        sharers = below[slot]
+        alone = all(part.device(id).kind is DeviceKind.NIC for id in sharers)
+        if part.device(nic).kind is DeviceKind.NIC and alone and slot in rates:
+            shares[nic] = rates[slot] / max(1, len(sharers & set(used)))
+    return shares
 
 
 def _switched(part: Topology) -> float | None:

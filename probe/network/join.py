@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from probe.findings import finding
-from probe.network.direct import nic_links
+from probe.network.direct import nic_links, slot_shares
 from probe.network.model import Network
 from probe.nics import assign, usable
 from synth.errors import CaptureError
@@ -92,6 +92,7 @@ class _Joiner:
         for link in part.links:
             if link.link_class is LinkClass.PCIE:
                 rates[link.src] = max(rates.get(link.src, 0.0), link.bytes_per_s)
+        shares = slot_shares(part, {use.nic for use in uses})
         for nic in nics:
             rail = rails.get(nic.node or "", {}).get(nic.id)
             # a NIC that no GPU uses is on no rail
@@ -99,7 +100,8 @@ class _Joiner:
                 continue
             rate = self.network.bytes_per_s or rates.get(nic.id, 0.0)
             if rate > 0:
-                self._link(nic.id, self._switch_of(nic, rail or 0), min(rate, rates.get(nic.id) or rate))
+                most = min(rates.get(nic.id) or rate, shares.get(nic.id, rate))
+                self._link(nic.id, self._switch_of(nic, rail or 0), min(rate, most))
         if not nics and len(self.order) > 1:
             raise CaptureError(f"{part.name}: has no NIC, so it cannot be joined to a network", subject=part.name)
 

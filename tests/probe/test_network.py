@@ -5,7 +5,7 @@ import pytest
 
 from probe import build
 from probe.network import describe, infiniband
-from probe.network.direct import nic_links
+from probe.network.direct import nic_links, slot_shares
 from probe.network.join import join
 from probe.network.model import expand_hosts
 from probe.nics import assign
@@ -78,6 +78,16 @@ def test_routes_between_machines_follow_the_assignment():
         used.append(next(link.src for link in crossed if link.dst == "fabric"))
         assert {machine.links[p].link_class for p in routes.route(gpu, (gpu + 1) % 8)} == {LinkClass.NVLINK}
     assert used == [f"a/nic{i}" for i in range(8)]
+
+
+def test_ports_of_one_card_share_its_slot():
+    one = build.topology(nvidia_smi.read(text("050"), subject="050"))
+    assert slot_shares(one, {"n0/nic0", "n0/nic1"})["n0/nic0"] == 12e9
+    assert slot_shares(one, {"n0/nic0"})["n0/nic0"] == 24e9
+    links = network_links(join(nodes(one, "a", "b"), describe.read("flat")))
+    assert links["a/nic0", "fabric"] == 12e9
+    apart = build.topology(nvidia_smi.read(text("049"), subject="049"))  # NICs and GPUs behind one switch
+    assert slot_shares(apart, {"n0/nic0"}) == {}
 
 
 def test_machines_without_a_common_switch_get_no_ways_that_could_serve_as_shortcuts():
