@@ -10,7 +10,6 @@ import numpy as np
 from synth.errors import LimitError
 from synth.simulator.loads import Loads
 
-
 MOST_EVENTS = 20_000_000
 """Segment-transfers of the longest timeline that is played, about half a minute."""
 
