@@ -127,7 +127,7 @@ def solve(
     Args:
         topology: where it runs.
         demand: what must be delivered.
-        ranks: device id of each rank; default: every GPU, in the topology's order.
+        ranks: device id of each rank, helpers last; default: every GPU, in the topology's order.
         time_limit: seconds; the best plan so far is given when they are over.
         cost: the cost model that decides.
         launch_ns: cost of starting one round.

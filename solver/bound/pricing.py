@@ -8,7 +8,7 @@ import numpy as np
 
 from solver.bound.columns import Columns
 from solver.bound.problem import Problem, Shape
-from synth.collective.cheapest import min_arborescences
+from synth.collective.cheapest import least_tree_prices, min_arborescences
 
 
 class Pricer(Protocol):
@@ -44,12 +44,30 @@ def cheapest(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]
             costs.append(cost)
         else:
             inward = shape is Shape.IN_TREE
-            cost, parents = min_arborescences(weights.T if inward else weights, root)
+            toward = weights.T if inward else weights
+            cost, parents = min_arborescences(toward, root)
+            members = problem.demand.ranks
+            if members < problem.routes.ranks:  # trees need not reach helpers; what is proven then is a little less
+                cost, parents = least_tree_prices(toward, root, members), pruned(parents, members)
             parts.append(Columns.of_trees(mine, parents, inward=inward))
             costs.append(cost)
     columns = Columns.join(parts)
     order = np.argsort(columns.commodity, kind="stable")
     return columns.take(order), np.concatenate(costs)[order]
+
+
+def pruned(parents: np.ndarray, members: int) -> np.ndarray:
+    """[trees, ranks] parents without the helpers (ranks from ``members`` on) that nobody hangs from."""
+    kept = parents.copy()
+    ranks = parents.shape[1]
+    rows = np.arange(len(parents))[:, None]
+    while True:
+        children = np.zeros((len(kept), ranks + 1), dtype=np.int64)
+        np.add.at(children, (np.broadcast_to(rows, kept.shape), np.where(kept >= 0, kept, ranks)), 1)
+        useless = (children[:, :ranks] == 0) & (kept >= 0) & (np.arange(ranks) >= members)
+        if not useless.any():
+            return kept
+        kept[useless] = -1
 
 
 def _cheapest_paths(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.bound.columns import Columns
-from solver.bound.pricing import Pricer, hop_limited_paths
+from solver.bound.pricing import Pricer, hop_limited_paths, pruned
 from solver.bound.problem import Problem, Shape
 from synth.collective.cheapest import min_arborescences
 
@@ -53,6 +53,8 @@ def limited(depth: int, *, seed: int = 0) -> Pricer:
                 parents, cost = shallow_trees(
                     tried, np.tile(root, copies), depth, problem.hops.T if inward else problem.hops
                 )
+                if problem.demand.ranks < problem.routes.ranks:
+                    parents = pruned(parents, problem.demand.ranks)
                 found = Columns.of_trees(np.tile(mine, copies), parents, inward=inward)
             parts.append(found)
             costs.append(cost)

@@ -20,7 +20,7 @@ from synth.units import parse_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A topology, ranks on it and what they are to exchange."""
+    """A topology, ranks on it (helpers last) and what they are to exchange."""
 
     topology: Topology
     ranks: tuple[str, ...]
@@ -36,6 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bytes", metavar="N", help="size, such as 64MB or 1GiB; default 1 GB, or what --demand says")
     parser.add_argument("--demand", metavar="FILE", help='bytes per pair, {"bytes": [[N x N]]}, for alltoall')
     parser.add_argument("--ranks", metavar="LIST", help="GPUs by id or position, such as 0-3,8; default: all")
+    parser.add_argument(
+        "--helpers", choices=("none", "idle"), default="none", help="whether the other GPUs relay (%(default)s)"
+    )
     parser.add_argument("--root", type=int, metavar="RANK", help="for broadcast and reduce; default 0")
     parser.add_argument("--pairs", metavar="A:B,..", help="for sendrecv; default: a ring")
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="seconds (%(default)s)")
@@ -60,6 +63,8 @@ def read(args: argparse.Namespace) -> Asked:
         demand = Demand(
             collective=demand.collective, ranks=demand.ranks, bytes=input_bytes(demand.matrix), matrix=demand.matrix
         )
+    if args.helpers == "idle":
+        ranks += tuple(device for device in topology.gpus if device not in set(ranks))
     return Asked(topology=topology, ranks=ranks, demand=demand)
 
 

@@ -244,17 +244,22 @@ def cheapest_deliveries(weights: np.ndarray, demand: Demand) -> np.ndarray:
             prices: np.ndarray = shortest_paths(weights)[blocks.origin, blocks.target]
             return prices
         case Collective.ALLGATHER | Collective.BROADCAST:
-            return _out_trees(weights, blocks.origin, demand.ranks)
+            return least_tree_prices(weights, blocks.origin, demand.ranks)
         case Collective.REDUCE_SCATTER | Collective.REDUCE:
-            return _out_trees(weights.T, blocks.target, demand.ranks)
+            return least_tree_prices(weights.T, blocks.target, demand.ranks)
         case Collective.ALLREDUCE:
             roots = np.arange(len(weights))
             return np.array(
-                [(_out_trees(weights, roots, demand.ranks) + _out_trees(weights.T, roots, demand.ranks)).min()]
+                [
+                    (
+                        least_tree_prices(weights, roots, demand.ranks)
+                        + least_tree_prices(weights.T, roots, demand.ranks)
+                    ).min()
+                ]
             )
 
 
-def _out_trees(weights: np.ndarray, roots: np.ndarray, members: int) -> np.ndarray:
+def least_tree_prices(weights: np.ndarray, roots: np.ndarray, members: int) -> np.ndarray:
     """[roots] price of the cheapest tree from each root to all members, or less where there are helpers."""
     if members == len(weights):
         return min_arborescences(weights, roots)[0]

@@ -29,6 +29,15 @@ def test_the_dgx1_gathers_in_two_rounds_and_not_in_one() -> None:
         least_steps(routes, demand, rounds=1, chunks=1, unit_bytes_per_s=25e9)
 
 
+def test_the_dgx1_gathers_six_chunks_in_three_rounds_of_seven_slots() -> None:
+    """The bandwidth-optimal point of SCCL's table."""
+    demand = Demand(collective=Collective.ALLGATHER, ranks=8, bytes=48)
+    found = least_steps(Routes.among(DGX1), demand, rounds=3, chunks=6, unit_bytes_per_s=25e9)
+    assert found.proven
+    assert found.value == 7
+    assert not verify(found.plan, DGX1)
+
+
 def test_the_fastest_small_allgather_prices_as_it_says() -> None:
     routes = Routes.among(DGX1)
     demand = Demand(collective=Collective.ALLGATHER, ranks=8, bytes=8_000)
