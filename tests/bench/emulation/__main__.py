@@ -3,8 +3,8 @@
     sudo python -m tests.bench.emulation [--machine asym8] [--bytes 8MB] [-o FILE]
 
 One network namespace per rank; each rank's ports are shaped in the kernel to the machine's rates, scaled down, so that
-ratios stay. Plans are made for the network as it is shaped. Both sides move the same checked data in one process group, one
-after the other; seconds are the slowest rank's, medians. Links between switches (an SMP bus) are not shaped.
+ratios stay. Plans are made for the network as it is shaped. Both sides move the same checked data in one process
+group, one after the other; seconds are the slowest rank's, medians. Links between switches (an SMP bus) are not shaped.
 """
 
 from __future__ import annotations
