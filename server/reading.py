@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from server.context import Context
 from server.errors import TooManyDevices, TooManyLinks
-from server.jobs import tasks
 from server.settings import Settings
 from server.store.topologies import Stored
+from server.tasks.topologies import describe
 from synth import topology
 from synth.documents import Json
 
@@ -15,14 +15,14 @@ INLINE = 1000
 
 
 def read_topology(context: Context, document: Json) -> Json:
-    """Check a topology document; see :func:`server.jobs.tasks.read_topology`.
+    """Check a topology document; see :func:`server.tasks.topologies.read_topology`.
 
     Raises:
         InputError: it is no usable topology, or larger than accepted.
     """
     size = check_size(context.settings, document)
     if size <= INLINE:
-        return tasks.describe(topology.from_document(document, subject="body"))
+        return describe(topology.from_document(document, subject="body"))
     return context.perform("read_topology", {"document": document})
 
 

@@ -29,7 +29,7 @@ def main() -> None:
             answers.write(json.dumps(message).encode() + b"\n")
             answers.flush()
 
-    from server.jobs import tasks
+    from server import tasks
 
     write(tasks.run(task["name"], task["task"], lambda progress: write({"progress": progress})))
 

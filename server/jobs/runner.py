@@ -13,12 +13,12 @@ from collections.abc import Callable
 from server.errors import SolverCrashed, SolverTimeout
 from server.jobs.process import Child, Crash
 from server.jobs.request import SolveRequest
-from server.jobs.tasks import error_document
 from server.metrics import Metrics
 from server.settings import Settings
 from server.store import Database, jobs, plans, topologies
 from server.store.documents import unpack
 from server.store.jobs import Job, State
+from server.tasks import error_document
 from synth.documents import Json
 from synth.errors import ServiceError
 

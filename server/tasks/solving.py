@@ -1,0 +1,88 @@
+"""Making a plan, or taking over that of an equal machine."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+
+from server.jobs.request import SolveRequest
+from server.tasks.reading import Report, read_text, unsaid
+from synth import plan
+from synth.collective import Demand
+from synth.documents import Json
+from synth.errors import InvalidPlan
+from synth.plan import Plan
+from synth.plan.rehome import rehome
+from synth.simulator import simulate
+from synth.topology import Topology
+from synth.verifier import verify
+
+
+def solve(task: Json, report: Report) -> Json:
+    """Make and verify a plan.
+
+    Args:
+        task: {request, topology (text), solver ("module:function"), equal?: {topology, plan} (texts) of an equal
+            machine of other names for which the same was solved before}.
+        report: takes progress.
+
+    Returns:
+        {plan (text), digest, bound_seconds, predicted_seconds, gap}.
+    """
+    request = SolveRequest.from_document(task["request"])
+    machine = read_text(task["topology"])
+    demand = request.to_demand()
+    found = _renamed(task.get("equal"), machine, request)
+    if found is None:
+        module, _, name = task["solver"].partition(":")
+        solved = getattr(importlib.import_module(module), name)(
+            machine,
+            demand,
+            ranks=request.ranks,
+            time_limit=request.time_limit,
+            cost=request.cost,
+            launch_ns=request.launch_ns,
+            seed=request.seed,
+            progress=lambda progress: report(_progress(progress)),
+        )
+        found = solved.plan
+        violations = verify(found, machine, bytes=unsaid(found, request.bytes))
+        if violations:
+            raise InvalidPlan(
+                f"solver: made a plan that breaks {len(violations)} rules, first: {violations[0].message}",
+                subject="solver",
+            )
+    return {"plan": found.text, "digest": found.digest} | _quality(found, machine, demand, request)
+
+
+def _quality(found: Plan, machine: Topology, demand: Demand, request: SolveRequest) -> dict[str, Json]:
+    priced = simulate(found, machine, demand, cost=request.cost, launch_ns=request.launch_ns)
+    bound = None if found.certificate is None else found.certificate.best_bound_ns / 1e9
+    gap = priced.seconds / bound - 1 if bound else None
+    return {"bound_seconds": bound, "predicted_seconds": priced.seconds, "gap": gap}
+
+
+def _renamed(equal: Json, machine: Topology, request: SolveRequest) -> Plan | None:
+    """An equal machine's plan in our names, where it is as good here (routes may break ties by names)."""
+    if equal is None:
+        return None
+    other = read_text(equal["topology"])
+    made = plan.from_document(json.loads(equal["plan"]))
+    ours = rehome(made, other, machine)
+    if ours.ranks != request.ranks or verify(ours, machine, bytes=unsaid(ours, request.bytes)):
+        return None
+    demand = request.to_demand()
+    as_good = simulate(ours, machine, demand).seconds <= simulate(made, other, demand).seconds * (1 + 1e-9)
+    return ours if as_good else None
+
+
+def _progress(progress: object) -> Json:
+    """The solver's progress as what a job shows."""
+    shown: dict[str, Json] = {}
+    for name in ("incumbent_seconds", "bound_seconds", "gap"):
+        value = progress.get(name) if isinstance(progress, dict) else getattr(progress, name, None)
+        if value is not None and math.isfinite(value):
+            shown[name] = float(value)
+    message = getattr(progress, "message", None)
+    return shown if message is None else shown | {"message": str(message)[:200]}
