@@ -17,8 +17,10 @@ from synth.collective.cheapest import min_arborescences
 
 MOVES = 4
 """A search makes at most so many moves per rank."""
-SEARCHED = 200
-"""Beyond so many ranks trees are grown but not searched."""
+SEARCHED = 2_000_000
+"""Beyond so many trees x ranks x ranks x depth, trees are grown and cut but not searched."""
+LARGE = 200
+"""Beyond so many ranks only grown trees are tried."""
 
 
 COPIES = 16
@@ -107,8 +109,8 @@ def shallow_trees(
     near = distance.copy()
     if distance.max() == 1:
         near[:] = depth  # leaves at first; promoting some is what the search is about
-    cheap = np.minimum(_depths(min_arborescences(weights[0], roots)[1]), depth)
-    starts = [grown, near] if ranks > SEARCHED else [grown, near, cheap]
+    cheap = np.minimum(_depths(min_arborescences(weights[0], roots)[1]), depth) if ranks <= LARGE else near
+    starts = [grown, near] if ranks > LARGE else [grown, near, cheap]
     prices = []
     for level in starts:
         level[np.arange(count), roots] = 0
@@ -165,7 +167,8 @@ def _search(
     """Move one rank per tree to its best other level until nothing gets cheaper: (parents, prices of the trees)."""
     rows = active = np.arange(len(roots))
     ladder = np.arange(1, depth + 1)
-    for _ in range(MOVES * level.shape[1] if level.shape[1] <= SEARCHED else 0):
+    ranks = level.shape[1]
+    for _ in range(MOVES * ranks if level.size * ranks * depth <= SEARCHED else 0):
         if not len(active):
             break
         gain = _gains(price if len(price) == 1 else price[active], level[active], ladder)
