@@ -32,6 +32,7 @@ class Settings(BaseSettings):
     )
     lease_seconds: float = Field(15.0, ge=1, le=3600, description="a job whose server was silent so long is taken over")
     attempts: int = Field(3, ge=1, le=100, description="a job is started at most so often before it fails")
+    keep_days: float = Field(30.0, ge=0, le=36_500, description="jobs that ended longer ago are forgotten; plans stay")
     drain_seconds: float = Field(0.0, ge=0, le=600, description="after SIGTERM, keep answering so long while not ready")
 
     max_body_bytes: int = Field(32 * 2**20, ge=1024, description="largest request body")

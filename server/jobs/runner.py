@@ -28,6 +28,8 @@ POLL_SECONDS = 1.0
 """How soon a job is seen that another server queued or lost."""
 BEAT_SECONDS = 0.5
 """How often a running job's row is brought up to date, and so how soon it notices a cancel."""
+FORGET_SECONDS = 3600.0
+"""How often old jobs are removed."""
 GRACE_SECONDS = 15.0
 """How long a solver may overrun its time limit before it is stopped."""
 
@@ -51,6 +53,7 @@ class Runner:
         self._ended = ended
         self._owner = f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(4)}"
         self._stopping = threading.Event()
+        self._forget_at = time.monotonic()
         self._wake = threading.Semaphore(0)
         self._threads = [
             threading.Thread(target=self._work, name=f"solve-{number}", daemon=True)
@@ -91,6 +94,9 @@ class Runner:
 
     def _claim(self) -> Job | None:
         with self._database.write() as connection:
+            if time.monotonic() >= self._forget_at:
+                self._forget_at = time.monotonic() + FORGET_SECONDS
+                jobs.forget(connection, before=time.time() - self._settings.keep_days * 86_400)
             return jobs.claim(
                 connection, owner=self._owner, lease_seconds=self._settings.lease_seconds, now=time.time()
             )

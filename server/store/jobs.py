@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, or_, select, update
 
 from server.store.documents import insert_new
 from server.store.tables import jobs
@@ -223,6 +223,11 @@ def cancel(connection: Connection, id: str, *, now: float) -> None:
         .values(state=State.CANCELLED, active_key=None, finished_at=now, cancel=1)
     )
     connection.execute(update(jobs).where(jobs.c.id == id, jobs.c.state == State.RUNNING).values(cancel=1))
+
+
+def forget(connection: Connection, *, before: float) -> int:
+    """Remove jobs that ended before a moment; what they made stays. Returns how many."""
+    return connection.execute(delete(jobs).where(jobs.c.finished_at < before)).rowcount
 
 
 def _held(job: Job) -> ColumnElement[bool]:

@@ -175,3 +175,18 @@ def test_jobs_are_taken_in_order_and_given_back(tmp_path: Path) -> None:
         assert found is not None
         assert found.id == ids[0]
     database.close()
+
+
+def test_old_jobs_are_forgotten_and_their_plans_stay(
+    make_client: Callable[..., TestClient], machine: Topology, fake_solver: Path
+) -> None:
+    client = make_client()
+    plan = wait_for_job(client, start(client, machine))["plan"]
+    waiting = make_client(workers=0)
+    kept = start(waiting, machine, seed=77)
+    make_client(workers=1, keep_days=0, solver="no_such:solver")
+    end = time.monotonic() + 10
+    while len(left := client.get("/v1/jobs").json()["jobs"]) > 1 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert [job["id"] for job in left] == [kept]
+    assert client.get(f"/v1/plans/{plan}").status_code == 200
