@@ -134,6 +134,7 @@ def _drafts(parents: Parents, *, one_root: bool = False, by_bit: bool = False) -
             shares=share,
             denominator=count if problem.paired else 1,
             seconds=0.0,
+            kept=np.arange(count),
         )
         draft = pipeline(problem, whole, task.launch_ns, fixed=clock if by_bit else None)
         yield Draft(
@@ -160,7 +161,13 @@ def _rail_drafts(task: Task) -> Iterator[Draft]:
     rows = np.concatenate([np.flatnonzero(first), np.flatnonzero(second)])
     hops = np.concatenate([(blocks.origin * ranks + relay)[first], (relay * ranks + blocks.target)[second]])
     columns = Columns.gather(np.arange(len(blocks.size)), rows, hops)
-    whole = Whole(columns=columns, shares=np.ones(len(columns), dtype=np.int64), denominator=1, seconds=0.0)
+    whole = Whole(
+        columns=columns,
+        shares=np.ones(len(columns), dtype=np.int64),
+        denominator=1,
+        seconds=0.0,
+        kept=np.arange(len(columns)),
+    )
     draft = pipeline(problem, whole, task.launch_ns)
     yield Draft(chunks=draft.chunks, transfers=draft.transfers, denominator=1, segments=draft.segments, whole=True)
 

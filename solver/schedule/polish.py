@@ -8,6 +8,7 @@ chooses those whose first and last rounds leave no link idle while another is bu
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
@@ -16,7 +17,7 @@ from solver.backend import INFINITY, LinearProgram, Stopped
 from solver.bound import Columns, Problem, Shape
 from solver.schedule import timing
 
-MAX_ENTRIES = 200_000
+MAX_ENTRIES = 400_000
 """Larger programs are not worth their time."""
 MAX_STEPS = 3_000
 """Simplex steps after which the program is given up; a number of steps, not seconds, keeps plans the same each time."""
@@ -45,10 +46,25 @@ def route_rounds(problem: Problem, columns: Columns) -> np.ndarray:
     return rounds
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Polished:
+    """Routes with shares, and how many rounds later than it could each begins.
+
+    Attributes:
+        columns: routes; one may stand several times, beginning in different rounds.
+        shares: [columns] part of its commodity.
+        delay: [columns] rounds.
+    """
+
+    columns: Columns
+    shares: np.ndarray
+    delay: np.ndarray
+
+
 def polish(
     problem: Problem, columns: Columns, segments: int, *, seed: int, stop: Callable[[], bool]
-) -> np.ndarray | None:
-    """[columns] shares that make the pipeline fastest, or None where the program is too large or time is up.
+) -> Polished | None:
+    """Shares and delays that make the pipeline fastest, or None where the program is too large or time is up.
 
     Args:
         problem: what to route.
@@ -62,6 +78,7 @@ def polish(
     segments = max(segments, depth)
     if depth < 2:
         return None
+    columns, rounds, delay = _delayed(problem, columns, rounds, depth)
     ranks, links = problem.routes.ranks, problem.crossing.shape[1]
     size = np.repeat(problem.commodities.size[columns.commodity], np.diff(columns.starts))
     staged = [
@@ -114,6 +131,22 @@ def polish(
     ).tocsr()
     program.add(np.zeros(len(columns)), tagged.indptr, tagged.indices, tagged.data)
     try:
-        return program.solve(stop, most=MAX_STEPS).columns[extra:]
+        shares = program.solve(stop, most=MAX_STEPS).columns[extra:]
     except Stopped:
         return None
+    used = np.flatnonzero(shares > 1e-9)
+    return Polished(columns.take(used), shares[used], delay[used])
+
+
+def _delayed(
+    problem: Problem, columns: Columns, rounds: np.ndarray, depth: int
+) -> tuple[Columns, np.ndarray, np.ndarray]:
+    """(every column once for each round it may begin in, rounds of their hops, their delays)."""
+    if problem.paired or not len(columns):
+        return columns, rounds, np.zeros(len(columns), dtype=np.int64)
+    room = depth - 1 - np.maximum.reduceat(rounds, columns.starts[:-1])
+    which = np.repeat(np.arange(len(columns)), room + 1)
+    delay = np.arange(len(which)) - np.repeat(np.cumsum(room + 1) - room - 1, room + 1)
+    wider = columns.take(which)
+    again = Columns(columns.commodity, columns.starts, rounds).take(which).hops
+    return wider, again + np.repeat(delay, np.diff(wider.starts)), delay

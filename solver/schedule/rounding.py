@@ -22,12 +22,14 @@ class Whole:
         shares: [columns] in units of 1 / denominator; they sum to it for each group.
         denominator: the unit.
         seconds: time the busiest link needs.
+        kept: [columns] which of the given columns these are.
     """
 
     columns: Columns
     shares: np.ndarray
     denominator: int
     seconds: float
+    kept: np.ndarray
 
 
 def whole(problem: Problem, columns: Columns, shares: np.ndarray, group: np.ndarray) -> Whole:
@@ -49,7 +51,7 @@ def whole(problem: Problem, columns: Columns, shares: np.ndarray, group: np.ndar
     assert best is not None
     seconds, denominator, units = best
     used = np.flatnonzero(units)
-    return Whole(columns=columns.take(used), shares=units[used], denominator=denominator, seconds=seconds)
+    return Whole(columns=columns.take(used), shares=units[used], denominator=denominator, seconds=seconds, kept=used)
 
 
 def largest_remainder(shares: np.ndarray, group: np.ndarray, denominator: int) -> np.ndarray:

@@ -63,10 +63,10 @@ def pipelines(task: Task) -> Iterator[Draft]:
         elif shallow.seconds <= fractional.seconds * (1 + 3 * TOLERANCE):  # depth no longer costs bandwidth
             worse += 1
         depth += max(1, depth // 3) if shallow.seconds > 1.2 * fractional.seconds else 1
-    shares = polish(problem, kept[0].pool, kept[1], seed=task.seed, stop=lambda: task.over)
-    if shares is not None:
-        used = np.flatnonzero(shares > 1e-9)
-        yield draft_of(problem, replace(kept[0], columns=kept[0].pool.take(used), shares=shares[used]), task.launch_ns)
+    found = polish(problem, kept[0].pool, kept[1], seed=task.seed, stop=lambda: task.over)
+    if found is not None:
+        polished = replace(kept[0], columns=found.columns, shares=found.shares)
+        yield draft_of(problem, polished, task.launch_ns, delay=found.delay)
 
 
 def no_deeper(problem: Problem, columns: Columns, depth: int) -> Columns:
@@ -88,9 +88,15 @@ def depth_of(draft: Draft) -> int:
     return int(draft.transfers.round.max(initial=-1)) + 1
 
 
-def draft_of(problem: Problem, fractional: Fractional, launch_ns: float) -> Draft:
-    """The plan of one fractional solution."""
-    return pipeline(problem, rounded(problem, fractional), launch_ns)
+def draft_of(problem: Problem, fractional: Fractional, launch_ns: float, *, delay: np.ndarray | None = None) -> Draft:
+    """The plan of one fractional solution, whose routes may begin some rounds later than they could."""
+    routes = rounded(problem, fractional)
+    if delay is None or problem.paired:
+        return pipeline(problem, routes, launch_ns)
+    columns = routes.columns
+    later = np.concatenate([delay, np.zeros(len(problem.commodities), dtype=np.int64)])[routes.kept]
+    fixed = route_rounds(problem, columns) + np.repeat(later, np.diff(columns.starts))
+    return pipeline(problem, routes, launch_ns, fixed=fixed)
 
 
 def rounded(problem: Problem, fractional: Fractional) -> Whole:
