@@ -16,7 +16,7 @@ from typing import Any
 
 from runtime import bench
 from runtime.bench import Options, sizes_between
-from runtime.cli.run import DTYPES, launcher
+from runtime.cli.run import DTYPES, launcher, module_path
 from runtime.communicators import Communicator
 from runtime.communicators.open import open_communicator
 from runtime.lifeline import children, hold_on
@@ -108,7 +108,7 @@ def _start(args: argparse.Namespace) -> dict[str, Any]:
             **os.environ,
             RESULT: str(result),
             "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "PYTHONPATH": module_path(),
         }
         asked = Path(folder) / "options.json"
         given = {

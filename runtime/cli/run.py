@@ -116,7 +116,7 @@ def _start(args: argparse.Namespace, plan: Plan, size: int, matrix: np.ndarray |
         documents.write(asked, json.dumps(options))
         # -P: a folder named runtime where the user stands must not win over this package
         command = [*launcher(len(plan.ranks)), sys.executable, "-P", "-m", "runtime.worker", str(file), str(asked)]
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": _module_path()}
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": module_path()}
         with children(command, environment=environment, stdout=sys.stderr.fileno()) as process:
             try:
                 status = process.wait(args.timeout)
@@ -141,7 +141,7 @@ def launcher(ranks: int) -> list[str]:
     return [program, "-n", str(ranks)]
 
 
-def _module_path() -> str:
+def module_path() -> str:
     """Where the ranks find this very installation, before anything in the current folder."""
     own = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, [own, os.environ.get("PYTHONPATH")]))
