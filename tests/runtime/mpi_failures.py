@@ -13,7 +13,7 @@ import numpy as np
 import synth
 from synth.errors import RemoteError
 
-what, deadline = sys.argv[1], 2.0
+what, deadline = sys.argv[1], 1.5
 rank = int(os.environ["PMI_RANK"])
 began = time.monotonic()
 try:
@@ -21,13 +21,13 @@ try:
         import signal
 
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the launcher's note that another rank has ended
-        time.sleep(6)
+        time.sleep(4)
         sys.exit(0)
     if what == "never-attaches" and rank == 1:
         from runtime.communicators.mpi import start
 
         start(deadline)
-        time.sleep(6)
+        time.sleep(4)
         os._exit(0)
     ep = synth.attach(deadline=deadline)
     x = np.ones(100_000, dtype=np.float32)
@@ -35,7 +35,7 @@ try:
     if what == "dies" and rank == 1:
         os.kill(os.getpid(), 9)
     if what == "stalls" and rank == 1:
-        time.sleep(6)
+        time.sleep(4)
         os._exit(0)
     for _ in range(3):
         ep.all_to_all(x)
