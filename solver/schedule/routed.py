@@ -21,6 +21,8 @@ from synth.simulator import Cost
 
 PATIENCE = 1
 """The search for the best depth ends after more depths than this that brought nothing."""
+POLISHED = (1200, 400, 150)
+"""So many columns are polished together; fewer where that makes too large a program."""
 TOLERANCE = 4e-3
 """How close to the bound routes of limited depth are brought."""
 
@@ -63,10 +65,28 @@ def pipelines(task: Task) -> Iterator[Draft]:
         elif shallow.seconds <= fractional.seconds * (1 + 3 * TOLERANCE):  # depth no longer costs bandwidth
             worse += 1
         depth += max(1, depth // 3) if shallow.seconds > 1.2 * fractional.seconds else 1
-    found = polish(problem, kept[0].pool, kept[1], seed=task.seed, stop=lambda: task.over)
-    if found is not None:
-        polished = replace(kept[0], columns=found.columns, shares=found.shares)
-        yield draft_of(problem, polished, task.launch_ns, delay=found.delay)
+    for most in POLISHED:
+        columns = most_promising(problem, kept[0], most)
+        found = polish(problem, columns, kept[1], seed=task.seed, stop=lambda: task.over)
+        if found is not None:
+            polished = replace(kept[0], columns=found.columns, shares=found.shares)
+            yield draft_of(problem, polished, task.launch_ns, delay=found.delay)
+            return
+
+
+def most_promising(problem: Problem, fractional: Fractional, most: int) -> Columns:
+    """The columns in use, and of the others those whose price is nearest to the cheapest of their commodity."""
+    pool = fractional.pool
+    if len(pool) <= most:
+        return pool
+    price = np.asarray(pool.usage(problem) @ fractional.prices).ravel()
+    least = np.full(len(problem.commodities), np.inf)
+    np.minimum.at(least, pool.commodity, price)
+    excess = price / np.maximum(least[pool.commodity], 1e-300)
+    others = Columns.join([fractional.columns, pool.take(np.sort(np.argsort(excess, kind="stable")[:most]))])
+    keys = others.keys()
+    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+    return others.take(np.array(sorted(first.values())))
 
 
 def no_deeper(problem: Problem, columns: Columns, depth: int) -> Columns:
