@@ -6,6 +6,7 @@ import argparse
 
 from solver import portfolio
 from solver.cli import request
+from solver.explain import binding_links
 from synth import plan as plans
 from synth.cli.answer import Answer
 from synth.cli.inputs import progress
@@ -61,6 +62,10 @@ def run(args: argparse.Namespace) -> Answer:
         "bytes": solved.demand.bytes,
         "plan_file": args.output,
         "candidates": solved.candidates,
+        "binding_links": [
+            {"title": entry.title, "part": entry.part, "links": list(entry.links)}
+            for entry in binding_links(certificate, asked.topology)
+        ],
     }
     return Answer(document, _text(asked, solved, args.output))
 
@@ -79,4 +84,7 @@ def _text(asked: request.Asked, solved: portfolio.Solved, output: str | None) ->
     others = {name: seconds for name, seconds in solved.candidates.items() if name != solved.strategy}
     if others:
         lines.append("others: " + ", ".join(f"{name} {format_seconds(s)}" for name, s in others.items()))
+    if solved.bound.binding == "bandwidth":
+        binding = binding_links(solved.bound.certificate, asked.topology)[:3]
+        lines += [f"{entry.part:.0%} of the bound hangs on {entry.title}" for entry in binding]
     return "\n".join(lines)
