@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 from solver import portfolio
+from solver.book import make_book
 from solver.cli import request
 from solver.explain import binding_links
 from synth import plan as plans
@@ -12,7 +15,7 @@ from synth.cli.answer import Answer
 from synth.cli.inputs import progress
 from synth.errors import InputError
 from synth.simulator import Cost
-from synth.units import format_bytes, format_rate, format_seconds
+from synth.units import format_bytes, format_rate, format_seconds, parse_size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy", action="append", choices=portfolio.names(), help="try only this one; may be repeated"
     )
+    parser.add_argument(
+        "--range",
+        metavar="MIN:MAX",
+        help="a few plans that together serve every size, such as 1KB:1GB; -o numbers them",
+    )
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan here")
 
 
@@ -31,6 +39,8 @@ def run(args: argparse.Namespace) -> Answer:
     if not 0 <= args.launch_ns < 1e12:
         raise InputError(f"--launch-ns: is {args.launch_ns}; must be at least 0 nanoseconds", subject="--launch-ns")
     asked = request.read(args)
+    if args.range:
+        return _book(args, asked)
     with request.interruptible() as interrupt:
         solved = portfolio.solve(
             asked.topology,
@@ -88,3 +98,49 @@ def _text(asked: request.Asked, solved: portfolio.Solved, output: str | None) ->
         binding = binding_links(solved.bound.certificate, asked.topology)[:3]
         lines += [f"{entry.part:.0%} of the bound hangs on {entry.title}" for entry in binding]
     return "\n".join(lines)
+
+
+def _book(args: argparse.Namespace, asked: request.Asked) -> Answer:
+    """Plans for a range of sizes."""
+    least, colon, most = args.range.partition(":")
+    if not colon or args.bytes is not None or args.strategy:
+        raise InputError(
+            f"--range: is {args.range!r}; write MIN:MAX, such as 1KB:1GB, without --bytes and --strategy",
+            subject="--range",
+        )
+    with request.interruptible() as interrupt:
+        book = make_book(
+            asked.topology,
+            asked.demand,
+            least=parse_size(least, subject="--range"),
+            most=parse_size(most, subject="--range"),
+            ranks=asked.ranks,
+            time_limit=args.time_limit,
+            cost=args.cost,
+            launch_ns=args.launch_ns,
+            seed=args.seed,
+            cancel=interrupt,
+            progress=lambda news: progress(str(news)),
+        )
+    pages: list[dict[str, Any]] = []
+    for number, page in enumerate(book.pages):
+        file = None
+        if args.output:
+            target = Path(args.output)
+            file = str(target.with_name(f"{target.stem}-{number}{target.suffix}"))
+            plans.save(page.plan, file)
+        pages.append(
+            {
+                "min_bytes": page.plan.min_bytes,
+                "max_bytes": page.plan.max_bytes,
+                "digest": page.plan.digest,
+                "strategy": page.solved.strategy,
+                "plan_file": file,
+            }
+        )
+    lines = [
+        f"{format_bytes(page['min_bytes'])} to {format_bytes(page['max_bytes'])}: {page['strategy']}, "
+        f"plan {page['digest'][:16]}" + (f" in {page['plan_file']}" if page["plan_file"] else "")
+        for page in pages
+    ]
+    return Answer({"plans": pages, "complete": book.complete}, "\n".join(lines))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from solver import portfolio
 from solver.bound import Problem
 from solver.schedule.draft import Strategy
-from synth.collective import Demand
+from synth.collective import Collective, Demand
 from synth.testing import assert_plan_implements, demands, topologies
-from synth.topology import Routes, Topology
+from synth.topology import Routes, Topology, catalog
 
 SETTINGS = settings(
     max_examples=25,
@@ -52,3 +52,23 @@ def test_the_portfolio_is_as_good_as_each_strategy(request: tuple[Topology, Dema
     solved = portfolio.solve(topology, demand, cost=cost)
     assert_plan_implements(solved.plan, topology, demand)
     assert solved.predicted_seconds == min(solved.candidates.values())
+
+
+@pytest.mark.parametrize("strategy", portfolio.STRATEGIES, ids=lambda strategy: strategy.name)
+@pytest.mark.parametrize("name", ["ndv2x1", "hgx-a100x2"])
+def test_every_strategy_keeps_the_contract_on_symmetric_machines(strategy: Strategy, name: str) -> None:
+    machine = catalog.build(name)
+    count = len(machine.gpus)
+    for collective in Collective:
+        demand = Demand(
+            collective=collective,
+            ranks=count,
+            bytes=10**6,
+            root=1 if collective.rooted else None,
+            pairs=((0, 3), (2, 1)) if collective is Collective.SENDRECV else (),
+        )
+        if not strategy.serves(Problem.of(Routes.among(machine), demand, symmetric=True)):
+            continue
+        for symmetric in (True, False):
+            solved = portfolio.solve(machine, demand, strategies=[strategy.name], symmetric=symmetric)
+            assert_plan_implements(solved.plan, machine, demand)

@@ -85,3 +85,13 @@ def test_ctrl_c_keeps_the_best_found_so_far(tmp_path: Path) -> None:
     assert process.returncode == 0, err
     assert json.loads(out)["termination"] in ("cancelled", "finished", "optimal")
     assert not verify(plans.load(file), catalog.build("mesh10x10"))
+
+
+def test_a_range_of_sizes_gets_a_book(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["solve", "asym8", "--collective", "allgather", "--range", "1KB:1GB", "--launch-ns", "9000"]
+    found = answer(capsys, *words, "-o", str(tmp_path / "book.json"))
+    assert found["complete"]
+    assert found["plans"][0]["min_bytes"] == 1000
+    assert found["plans"][-1]["max_bytes"] == 10**9
+    for page in found["plans"]:
+        assert plans.load(page["plan_file"]).digest == page["digest"]
