@@ -11,6 +11,7 @@ import numpy as np
 from synth import documents
 from synth.collective import Demand, matrix_to_document, parse_collective
 from synth.documents import Json
+from synth.simulator import LAUNCH_NS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class SolveRequest:
     pairs: tuple[tuple[int, int], ...] = ()
     demand: tuple[tuple[float, ...], ...] | None = None
     cost: str = "rounds"
-    launch_ns: float = 0.0
+    launch_ns: float = LAUNCH_NS
     time_limit: float = 10.0
     seed: int = 0
 

@@ -13,7 +13,7 @@ from synth.documents import Json
 from synth.errors import InputError, InvalidPlan, SolveError
 from synth.plan import Plan, slice_plan
 from synth.plan.sizes import demand_of
-from synth.simulator import simulate
+from synth.simulator import LAUNCH_NS, simulate
 from synth.topology import Topology
 from synth.verifier import verify
 
@@ -75,7 +75,7 @@ def draw(task: Json, _report: Report) -> Json:
     rows = [{"name": "bound", "seconds": bound, "gap": None, "rounds": None}] if bound else []
     for name, cost, launch_ns in (
         ("this plan, rounds", "rounds", 0.0),
-        ("this plan, rounds of 9 us launch", "rounds", 9000.0),
+        ("this plan, rounds of 9 us launch", "rounds", LAUNCH_NS),
         ("this plan, timeline", "timeline", 0.0),
     ):
         priced = simulate(read, machine, demand, cost=cost, launch_ns=launch_ns)

@@ -28,7 +28,7 @@ from synth.collective import matrix_to_document
 from synth.errors import InputError, ServiceError, SolveError
 from synth.plan import Plan
 from synth.plan.sizes import demand_of, input_bytes
-from synth.simulator import simulate
+from synth.simulator import LAUNCH_NS, simulate
 from synth.simulator.gantt import gantt_svg
 from synth.topology import Routes, Topology
 from synth.units import format_bytes, format_rate, format_seconds
@@ -37,8 +37,6 @@ _SERVE = "from runtime.lifeline import hold_on; hold_on(); from synth.cli.main i
 """The server as a process that ends when the demo does, even when that is killed."""
 
 EXPERTS, TOP_K, TOKENS, HIDDEN_BYTES = 64, 4, 4096, 1024
-LAUNCH_NS = 9000
-"""Cost of starting a round, as measured for one NCCL group on an H200."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,5 @@
 """What a plan costs: the official model by rounds, and the timeline."""
 
-from synth.simulator.price import Cost, Simulation, simulate
+from synth.simulator.price import LAUNCH_NS, Cost, Simulation, simulate
 
-__all__ = ["Cost", "Simulation", "simulate"]
+__all__ = ["LAUNCH_NS", "Cost", "Simulation", "simulate"]

@@ -13,6 +13,9 @@ from synth.simulator import rounds, timeline
 from synth.simulator.loads import Loads
 from synth.topology import Routes, Topology
 
+LAUNCH_NS = 9000.0
+"""Cost of starting one round where plans are chosen to be run: one NCCL group on an H200. Comparisons use 0."""
+
 
 class Cost(StrEnum):
     """The two cost models."""

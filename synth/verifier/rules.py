@@ -166,8 +166,9 @@ def check_bound(plan: Plan, routes: Routes, *, bytes: int | None = None) -> Iter
     """``bound``: the stated bound is no higher than what its certificate proves."""
     if plan.certificate is None:
         return
+    states_size = plan.demand is not None or plan.predicted is not None
     try:
-        proven = proven_bound_ns(plan.certificate, routes, demand_of(plan, bytes))
+        proven = proven_bound_ns(plan.certificate, routes, demand_of(plan, None if states_size else bytes))
     except (PlanError, DemandError) as error:
         yield Violation(rule="bound", message=error.message)
         return

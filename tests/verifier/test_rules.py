@@ -163,3 +163,11 @@ def test_symmetry_must_be_a_free_group_of_the_stated_order() -> None:
     swap = (1, 0, 2, 3, 4, 5, 6, 7)
     assert rules(plan.with_(symmetry=Symmetry((turn,), 4))) == {"symmetry"}
     assert rules(plan.with_(symmetry=Symmetry((swap,), 2))) == {"symmetry"}
+
+
+def test_a_size_given_by_the_caller_does_not_replace_the_stated_one() -> None:
+    lengths = np.zeros(16)
+    lengths[0] = 1.0
+    proven = 1000 * 7 / 8 / 450
+    plan = plans.direct_alltoall(MACHINE).with_(certificate=Certificate("lengths", proven * 2, lengths=lengths))
+    assert {violation.rule for violation in verify(plan, MACHINE, bytes=1_000_000)} == {"bound"}

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from server.api.v1.schemas.common import CollectiveName, Digest, LaunchNs, Rank, Request, Size
 from server.api.v1.schemas.jobs import Job
+from synth.simulator import LAUNCH_NS
 
 
 class Range(Request):
@@ -21,7 +22,7 @@ class Objective(Request):
     """What the solver minimises."""
 
     cost: Literal["rounds", "timeline"] = "rounds"
-    launch_ns: LaunchNs = 0.0
+    launch_ns: LaunchNs = LAUNCH_NS
 
 
 class DemandMatrix(Request):
