@@ -21,6 +21,8 @@ import pulp  # type: ignore[import-untyped, unused-ignore]
 from synth.errors import SolveError
 
 INFINITY = highspy.kHighsInf
+INTERIOR = 12_000
+"""A fresh program of more columns is solved by an interior point first; the simplex method takes it from there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +61,7 @@ class LinearProgram:
         self._model = _quiet_model(seed)
         self._stop: Cancel = lambda: False
         self._model.cbSimplexInterrupt += self._interrupt
+        self._model.cbIpmInterrupt += self._interrupt
         empty = np.zeros(0, dtype=np.int32)
         self._model.addRows(
             len(lower), lower.astype(np.float64), upper.astype(np.float64), 0, empty, empty, np.zeros(0)
@@ -115,6 +118,8 @@ class LinearProgram:
         self._stop = stop
         if most is not None:
             model.setOptionValue("simplex_iteration_limit", most)
+        fresh = not model.getBasis().valid
+        model.setOptionValue("solver", "ipm" if fresh and model.getNumCol() > INTERIOR else "choose")
         model.run()
         model.setOptionValue("simplex_strategy", 4)  # primal: new columns leave the last basis primal feasible
         status = model.getModelStatus()
