@@ -18,7 +18,7 @@ from runtime.counts import as_counts, even_rows, input_elements, stand_in
 from runtime.elements import Element, Reduction
 from runtime.executor import execute
 from runtime.handles import HostHandle
-from runtime.plans import Source, agree, announce, find
+from runtime.plans import Source, announce, settle
 from runtime.schedules import Operation, Prepared, Schedules
 from runtime.stats import Stats
 from synth.collective import Collective
@@ -433,8 +433,7 @@ class Group:
     def _ready(self, operation: Operation) -> Schedules:
         """The operation's schedules; the first call looks for a plan and agrees on it with the other ranks."""
         if operation not in self._schedules:
-            plan, reason = find(self._source, operation, self.size)
-            plan, reason = agree(self._communicator, operation, plan, reason)
+            plan, reason = settle(self._communicator, self._source, operation)
             announce(self.rank, self.size, operation, reason)
             self._stats.reasons[operation.name] = reason
             self._schedules[operation] = Schedules(operation, self.rank, self.size, plan)

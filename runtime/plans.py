@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from runtime.communicators import Communicator
 from runtime.schedules import Operation
 from synth import plan as plans
-from synth.client import Environment, PlanRequest, find_plan
+from synth.client import Environment, Found, PlanRequest, find_plan
 from synth.collective import Collective
 from synth.errors import SynthError, UnmatchedGroup
 from synth.plan import Plan
@@ -43,31 +43,62 @@ class Source:
     demand: np.ndarray | None = None
 
 
-def find(source: Source, operation: Operation, size: int) -> tuple[Plan | None, str]:
-    """This rank's plan and one line that says where it came from, or why there is none. Never raises SynthError."""
-    if size < 2:
-        return None, "no plan: one rank needs none"
+def settle(communicator: Communicator, source: Source, operation: Operation) -> tuple[Plan | None, str]:
+    """The plan all ranks use for an operation, and one line that says why; the same on every rank.
+
+    Rank 0 looks first, so that a server that is down costs its timeout once and not once per rank. The others look
+    themselves once it found something: a node's ranks share one answer through the client's cache.
+
+    Raises:
+        UnmatchedGroup: as :func:`agree`.
+        RemoteError: a rank does not answer, although it had the client's timeout on top of the deadline.
+    """
+    environment, deadline = source.environment, communicator.deadline
+    asks = environment is not None and environment.server is not None
+    communicator.deadline = deadline + (environment.timeout if asks and environment is not None else 0.0)
     try:
-        found, reason = _look(source, operation, size)
-        if found is None:
-            return None, reason
-        if len(found.ranks) != size:
-            return None, f"no plan: {reason} is for {len(found.ranks)} ranks with its helpers, not {size}"
-        broken = verify(found, source.topology)
-        if broken:
-            return None, f"no plan: {reason} is not valid: {broken[0].message}"
-        return found, reason
+        found = Found(None, "none", "no plan: rank 0 found none")
+        if communicator.rank == 0:
+            found = find(source, operation, communicator.size)
+        leader = communicator.gather(found.source[:1].encode())[0]  # f, s, c or n
+        if leader == b"n":
+            return None, found.reason
+        if communicator.rank != 0:
+            if leader == b"c" and environment is not None:  # the server is down: no rank has to find that out again
+                source = replace(source, environment=replace(environment, server=None, cache_wanted=True))
+            found = find(source, operation, communicator.size)
+        return agree(communicator, operation, found.plan, found.reason)
+    finally:
+        communicator.deadline = deadline
+
+
+def find(source: Source, operation: Operation, size: int) -> Found:
+    """This rank's plan, where it came from, and one line that says so or why there is none. Never raises SynthError."""
+    if size < 2:
+        return _none("one rank needs none")
+    try:
+        found = _look(source, operation, size)
+        if found.plan is None:
+            return found
+        if len(found.plan.ranks) != size:
+            return _none(f"{found.reason} is for {len(found.plan.ranks)} ranks with its helpers, not {size}")
+        broken = verify(found.plan, source.topology)
+        return _none(f"{found.reason} is not valid: {broken[0].message}") if broken else found
     except SynthError as error:
-        return None, f"no plan: {error.message}"
+        return _none(error.message)
 
 
-def _look(source: Source, operation: Operation, size: int) -> tuple[Plan | None, str]:
+def _none(why: str) -> Found:
+    return Found(None, "none", f"no plan: {why}")
+
+
+def _look(source: Source, operation: Operation, size: int) -> Found:
     environment = source.environment
     if environment is None:
-        return None, "no plan: none was asked for"
+        return _none("none was asked for")
     if source.topology is None:
         if environment.server is not None and not environment.plan_files:
-            return None, "no plan: SYNTH_TOPOLOGY is not set, so the server cannot be asked"
+            return _none("SYNTH_TOPOLOGY is not set, so the server cannot be asked")
         return _from_files(environment.plan_files, operation, size)
     demand = source.demand if operation.collective is Collective.ALLTOALL else None
     request = PlanRequest(
@@ -79,11 +110,10 @@ def _look(source: Source, operation: Operation, size: int) -> tuple[Plan | None,
         root=operation.root,
         pairs=operation.pairs,
     )
-    found = find_plan(request, environment)
-    return found.plan, found.reason
+    return find_plan(request, environment)
 
 
-def _from_files(paths: Sequence[str], operation: Operation, size: int) -> tuple[Plan | None, str]:
+def _from_files(paths: Sequence[str], operation: Operation, size: int) -> Found:
     """A plan file for this operation, where no topology is known to check it against."""
     remark = "neither SYNTH_PLAN_FILE nor SYNTH_SERVER is set" if not paths else "no plan file fits"
     for path in paths:
@@ -93,10 +123,10 @@ def _from_files(paths: Sequence[str], operation: Operation, size: int) -> tuple[
             remark = error.message
             continue
         if (found.collective, found.root, found.members) == (operation.collective, operation.root, size):
-            return found, f"plan {found.digest[:12]} from file {path}"
+            return Found(found, "file", f"plan {found.digest[:12]} from file {path}")
         if found.collective is operation.collective:
             remark = f"{path} is for {found.members} ranks, root {found.root}"
-    return None, f"no plan: {remark}"
+    return _none(remark)
 
 
 def agree(communicator: Communicator, operation: Operation, plan: Plan | None, reason: str) -> tuple[Plan | None, str]:

@@ -1,11 +1,14 @@
 """Every operation of a group, its errors and its statistics, with ranks as threads."""
 
+import time
+
 import numpy as np
 import pytest
 
 from runtime.attach import attach
 from runtime.direct import direct_plan
 from synth import plan as plans
+from synth.client import Found
 from synth.collective import Collective
 from synth.errors import InvalidArgument, InvalidUsage, RemoteError, UnmatchedGroup
 
@@ -164,7 +167,7 @@ def test_an_invalid_plan_is_refused(in_threads, plan_file):
 def test_ranks_with_different_plans(in_threads, tmp_path, monkeypatch, strict):
     """Nobody runs a plan that another rank does not have: all fall back, or all are told."""
     made = [direct_plan(Collective.ALLTOALL, 3).with_(solver={"seed": seed}) for seed in (1, 2)]
-    monkeypatch.setattr("runtime.group.find", lambda source, operation, size: (made[source.bytes], "plan"))
+    monkeypatch.setattr("runtime.plans.find", lambda source, operation, size: Found(made[source.bytes], "file", "plan"))
     if strict:
         monkeypatch.setenv("SYNTH_FALLBACK", "error")
 
@@ -197,3 +200,25 @@ def test_half_types_are_added_in_float32(in_threads):
         return int(target.view(np.uint16)[0])
 
     assert in_threads(3, rank)[0] == 0x3F81
+
+
+def test_a_server_that_hangs_costs_its_timeout_once(in_threads, monkeypatch):
+    """Rank 0 asks alone, longer than the deadline; the others wait for it and start all the same."""
+    asked = []
+
+    def slow(source, operation, size):
+        asked.append(1)
+        time.sleep(1.0)
+        return Found(None, "none", "no plan: the server hangs")
+
+    monkeypatch.setattr("runtime.plans.find", slow)
+    monkeypatch.setenv("SYNTH_SERVER", "http://127.0.0.1:9")
+    monkeypatch.setenv("SYNTH_TIMEOUT", "5")
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        assert ep.all_reduce(np.ones(1))[0] == 3
+        return communicator.deadline
+
+    assert in_threads(3, rank, deadline=0.4) == [0.4] * 3
+    assert len(asked) == 1
