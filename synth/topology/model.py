@@ -213,6 +213,21 @@ class Topology:
         return tuple(map(tuple, rows))
 
     @cached_property
+    def link_ends(self) -> tuple[tuple[int, int], ...]:
+        """For each link, the positions of the devices it leaves and enters."""
+        return tuple((self.index[link.src], self.index[link.dst]) for link in self.links)
+
+    @cached_property
+    def link_rates(self) -> tuple[float, ...]:
+        """Rate of each link, as plain numbers."""
+        return tuple(link.bytes_per_s for link in self.links)
+
+    @cached_property
+    def is_gpu(self) -> tuple[bool, ...]:
+        """For each device, whether it is a GPU."""
+        return tuple(device.kind is DeviceKind.GPU for device in self.devices)
+
+    @cached_property
     def bytes_per_s(self) -> np.ndarray:
         """Rate of each link, [links] float64."""
         return np.array([link.bytes_per_s for link in self.links], dtype=np.float64)

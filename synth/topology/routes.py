@@ -34,25 +34,29 @@ class _Reached:
 
 def _forward(topology: Topology, start: int) -> tuple[dict[int, int], dict[int, _Reached]]:
     """Breadth-first levels from ``start``, never continuing through a GPU."""
-    index, links, out = topology.index, topology.links, topology.out_links
+    ends, rates, out = topology.link_ends, topology.link_rates, topology.out_links
+    gpu = topology.is_gpu
     level = {start: 0}
     reached = {start: _Reached(float("inf"), [])}
     frontier = [start]
     while frontier:
         following: list[int] = []
         for device in frontier:
-            if device != start and topology.devices[device].kind is DeviceKind.GPU:
+            if device != start and gpu[device]:
                 continue
+            here, next_level = reached[device].width, level[device] + 1
             for position in out[device]:
-                other = index[links[position].dst]
-                width = min(reached[device].width, links[position].bytes_per_s)
-                if other not in level:
-                    level[other] = level[device] + 1
+                other = ends[position][1]
+                width = min(here, rates[position])
+                seen = level.get(other)
+                if seen is None:
+                    level[other] = next_level
                     reached[other] = _Reached(width, [position])
                     following.append(other)
-                elif level[other] == level[device] + 1:
-                    reached[other].entries.append(position)
-                    reached[other].width = max(reached[other].width, width)
+                elif seen == next_level:
+                    known = reached[other]
+                    known.entries.append(position)
+                    known.width = max(known.width, width)
         frontier = following
     return level, reached
 
@@ -63,6 +67,9 @@ def _trace(
     """The widest shortest path to ``end`` with the smallest ids."""
     if end == start or end not in level:
         return None
+    only = _only_path(topology, start, end, reached)
+    if only is not None:
+        return only
     width = reached[end].width
     onward: dict[int, list[int]] = {}  # device -> links of widest shortest paths that leave it
     wave = [end]
@@ -85,6 +92,21 @@ def _trace(
         best = min(onward[device], key=lambda p: (topology.links[p].dst, -topology.links[p].bytes_per_s, p))
         path.append(best)
         device = topology.index[topology.links[best].dst]
+    return tuple(path)
+
+
+def _only_path(topology: Topology, start: int, end: int, reached: dict[int, _Reached]) -> tuple[int, ...] | None:
+    """The shortest path where there is one only, as on most machines; None where there are several."""
+    ends = topology.link_ends
+    path: list[int] = []
+    device = end
+    while device != start:
+        entries = reached[device].entries
+        if len(entries) != 1:
+            return None
+        path.append(entries[0])
+        device = ends[entries[0]][0]
+    path.reverse()
     return tuple(path)
 
 
@@ -123,6 +145,7 @@ class Routes:
         count = len(ids)
         sizes = np.zeros(count * count, dtype=np.int64)
         flat: list[int] = []
+        delays = topology.latency_ns.tolist()
         latency = np.full((count, count), np.inf)
         np.fill_diagonal(latency, 0.0)
         for a, source in enumerate(ids):
@@ -130,7 +153,7 @@ class Routes:
                 if path is not None:
                     sizes[a * count + b] = len(path)
                     flat.extend(path)
-                    latency[a, b] = sum(topology.links[p].latency_ns for p in path)
+                    latency[a, b] = sum(delays[p] for p in path)
         starts = np.concatenate([[0], np.cumsum(sizes)])
         return cls(
             topology=topology,
