@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from runtime.arrays import Array, flat
-from runtime.communicators import Call, Communicator
-from runtime.counts import as_counts, even_rows, input_elements, stand_in
-from runtime.elements import Element, Reduction
-from runtime.executor import execute
-from runtime.handles import HostHandle
-from runtime.plans import Source, announce, settle
-from runtime.schedules import Operation, Prepared, Schedules
-from runtime.stats import Stats
+from runtime.counts import as_counts, even_rows, stand_in
+from runtime.engine import Engine
+from runtime.schedules import Operation
 from synth.collective import Collective
-from synth.errors import InvalidArgument, InvalidUsage, RemoteError, UnmatchedGroup
-
-ALIGN_BYTES = 16
-"""Pieces begin at multiples of so many bytes where they can, so that a GPU moves 16 bytes per access."""
+from synth.errors import InvalidArgument
 
 
-class Group:
+class Group(Engine):
     """All operations among a fixed set of ranks; made by :func:`synth.attach`.
 
     Arrays are numpy arrays, CuPy arrays or torch tensors; counts are rows of the first axis. Every rank calls the same
@@ -40,83 +28,6 @@ class Group:
         UnmatchedGroup: the ranks hold different plans and ``SYNTH_FALLBACK=error``.
         RemoteError: a peer died or is silent; the group is aborted.
     """
-
-    def __init__(self, communicator: Communicator, source: Source) -> None:
-        self._communicator = communicator
-        self._source = source
-        self._schedules: dict[Operation, Schedules] = {}
-        self._lock = threading.Lock()
-        self._worker: ThreadPoolExecutor | None = None
-        self._pending: list[HostHandle] = []
-        self._held: list[Any] = []
-        self._stats = Stats(rank=communicator.rank)
-        self._closed = False
-
-    # ------------------------------------------------------------ about the group
-
-    @property
-    def rank(self) -> int:
-        """This process's rank."""
-        return self._communicator.rank
-
-    @property
-    def size(self) -> int:
-        """How many ranks there are."""
-        return self._communicator.size
-
-    @property
-    def ranks(self) -> tuple[str, ...]:
-        """The device of each rank, as the topology names it; ``rank0``, ``rank1``, ... where none is known."""
-        source = self._source
-        if source.ranks or source.topology is not None:
-            return (source.ranks or source.topology.gpus)[: self.size]  # type: ignore[union-attr]
-        return tuple(f"rank{rank}" for rank in range(self.size))
-
-    def is_valid(self) -> bool:
-        """Whether operations can still be called."""
-        return not self._closed and self._communicator.is_valid()
-
-    def health_check(self) -> None:
-        """Hear from every rank once, on the host.
-
-        Raises:
-            RemoteError: naming one that does not answer.
-        """
-        with self._exclusive():
-            self._communicator.gather(b"here")
-
-    def stats(self) -> Stats:
-        """What ran so far; see :class:`runtime.stats.Stats`."""
-        return self._stats
-
-    def close(self) -> None:
-        """Finish what is pending and release everything. Closing twice is allowed."""
-        if not self._closed:
-            self._closed = True
-            if self._worker is not None:
-                self._worker.shutdown(wait=True)
-            self._communicator.close()
-
-    def __enter__(self) -> Group:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is not None and not isinstance(error, InvalidArgument | UnmatchedGroup | RemoteError):
-            self._communicator.abort(f"{type(error).__name__}: {error}")
-        self.close()
-
-    def prepare(self, collective: str, *, root: int | None = None) -> str:
-        """Find and agree on the plan for an operation now instead of at its first call.
-
-        Returns:
-            one line: which plan, from where, or why none.
-        """
-        with self._exclusive():
-            operation = Operation(Collective(collective), root)
-            self._ready(operation)
-            return self._stats.reasons[operation.name]
-
-    # ------------------------------------------------------------ operations
 
     def all_to_all(
         self,
@@ -315,130 +226,6 @@ class Group:
 
     # ------------------------------------------------------------ inside
 
-    def _start(
-        self,
-        operation: Operation,
-        counts: np.ndarray,
-        source: Array,
-        target: Array,
-        op: str = "sum",
-        wait: bool = True,
-        gives: bool = True,
-    ) -> Any:
-        if op not in set(Reduction):
-            raise InvalidArgument(f"op: {op!r} is not known; must be one of {', '.join(Reduction)}", subject="op")
-        if operation.collective.reduces:
-            _ = source.element.sums_in  # raises for types that cannot be added
-
-        def run() -> Any:
-            self._perform(operation, counts, source, target, Reduction(op))
-            return target.given if gives else None
-
-        return self._issue(run, wait, source.given)
-
-    def record(self, call: Callable[[], Any], like: Any) -> Any:
-        """Record operations on GPU arrays as one CUDA graph; its ``replay()`` runs them again on the same arrays.
-
-        Args:
-            call: calls operations of this group with ``wait=True`` and known counts; it is run twice.
-            like: one of the arrays it works on.
-        """
-        memory: Any = self._communicator.memory
-        if not hasattr(memory, "held"):
-            raise InvalidUsage("record: CUDA graphs need arrays on a GPU; this group works on host memory")
-        communicator: Any = self._communicator
-        return import_module("runtime.cuda.handles").record(call, like, memory, communicator.follow)
-
-    def _issue(self, run: Callable[[], Any], wait: bool, given: Any) -> Any:
-        """Run now, or on the group's own thread or stream; operations never overtake each other."""
-        memory: Any = self._communicator.memory
-        if not wait and hasattr(memory, "side_stream"):
-            with self._exclusive(), memory.side_stream(given):
-                result = run()
-                handle = import_module("runtime.cuda.handles").DeviceHandle(result, given, memory, self._check)
-            self._held = [held for held in self._held if not held.done()] + [handle]  # keeps arrays until then
-            return handle
-        if wait and not self._pending:
-            with self._exclusive():
-                return run()
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, thread_name_prefix="synth")
-
-        def guarded() -> Any:
-            with self._exclusive():
-                return run()
-
-        self._pending = [handle for handle in self._pending if not handle.done()]
-        pending = HostHandle(self._worker.submit(guarded))
-        self._pending.append(pending)
-        return pending.wait() if wait else pending
-
-    def _check(self) -> None:
-        if self._closed:
-            raise InvalidUsage("the group is closed; call synth.attach() again")
-        if (failure := self._communicator.failure) is not None:
-            raise RemoteError(failure.message, rank=failure.rank, round=failure.round)
-
-    def _exclusive(self) -> _Exclusive:
-        return _Exclusive(self._lock, self._check)
-
-    def _perform(
-        self,
-        operation: Operation,
-        counts: np.ndarray,
-        source: Array,
-        target: Array,
-        reduction: Reduction = Reduction.SUM,
-    ) -> None:
-        began = time.perf_counter()
-        schedules = self._ready(operation)
-        element = source.element
-        bytes = input_elements(operation.collective, counts, self.size) * element.itemsize
-        prepared = schedules.planned(counts, bytes)
-        name, waited, rounds = "native", 0.0, 0
-        with self._communicator.memory.stream_of(source.given):
-            if prepared is not None:
-                name = f"plan {prepared.plan.digest[:12]}"
-            else:
-                self._stats.fallbacks += schedules.plan is not None
-                root = operation.root or 0
-                call = Call(operation.collective, counts, source.data, target.data, element, reduction, root)
-                if schedules.forced == "direct" or not self._communicator.native(call):
-                    prepared, name = schedules.direct, "direct"
-            if prepared is not None:
-                waited, rounds = self._carry_out(prepared, counts, source, target, element, reduction)
-        self._stats.record(
-            operation.name,
-            name,
-            bytes=len(source.data),
-            seconds=time.perf_counter() - began,
-            wait=waited,
-            rounds=rounds,
-        )
-
-    def _carry_out(
-        self,
-        prepared: Prepared,
-        counts: np.ndarray,
-        source: Array,
-        target: Array,
-        element: Element,
-        reduction: Reduction,
-    ) -> tuple[float, int]:
-        program = prepared.program(counts, max(1, ALIGN_BYTES // element.itemsize))
-        seconds = execute(self._communicator, program, source.data, target.data, element, reduction)
-        self._stats.record_edges(program, element.itemsize, seconds)
-        return sum(seconds.values()), len(program.rounds)
-
-    def _ready(self, operation: Operation) -> Schedules:
-        """The operation's schedules; the first call looks for a plan and agrees on it with the other ranks."""
-        if operation not in self._schedules:
-            plan, reason = settle(self._communicator, self._source, operation)
-            announce(self.rank, self.size, operation, reason)
-            self._stats.reasons[operation.name] = reason
-            self._schedules[operation] = Schedules(operation, self.rank, self.size, plan)
-        return self._schedules[operation]
-
     def _rows(self, send: Any, send_counts: Any, matrix: Any, parts: int) -> tuple[Array, np.ndarray]:
         source = flat(send, name="send")
         if send_counts is None and matrix is not None:
@@ -470,22 +257,3 @@ class Group:
         if not 0 <= root < self.size:
             raise InvalidArgument(f"root: {root} is no rank; must be from 0 to {self.size - 1}", subject="root")
         return root
-
-
-class _Exclusive:
-    """One operation at a time, on a group that still works."""
-
-    def __init__(self, lock: threading.Lock, check: Callable[[], None]) -> None:
-        self._lock, self._check = lock, check
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise InvalidUsage("the group is used by two threads at once; use one thread, or wait=False")
-        try:
-            self._check()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()

@@ -222,3 +222,25 @@ def test_a_server_that_hangs_costs_its_timeout_once(in_threads, monkeypatch):
 
     assert in_threads(3, rank, deadline=0.4) == [0.4] * 3
     assert len(asked) == 1
+
+
+def test_a_trial_keeps_the_fastest_on_all_ranks(in_threads, plan_file):
+    plan_file(direct_plan(Collective.ALLTOALL, 3))
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = np.ones((6, 100), dtype=np.float32)
+        seconds = ep.trial("alltoall", x, repeat=2)
+        for collective in ("allgather", "reduce_scatter", "allreduce"):
+            ep.trial(collective, x, repeat=1)
+        before = {key: entry.calls for key, entry in ep.stats().operations.items()}
+        ep.all_to_all(x)
+        ran = [key[1] for key, entry in ep.stats().operations.items() if entry.calls != before.get(key)]
+        return min(seconds, key=seconds.get), ran, ep.stats().reasons["alltoall"]
+
+    results = in_threads(3, rank)
+    best, ran, reason = results[0]
+    assert all(result[:2] == (best, ran) for result in results)
+    assert len(ran) == 1
+    assert ran[0].startswith("plan" if best == "plan" else "direct")  # threads have no native collective
+    assert f"{best} is used" in reason
