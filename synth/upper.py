@@ -39,5 +39,5 @@ def load(name: str) -> ModuleType:
             raise InvalidUsage(f"{missing}: is not part of this installation of synth", subject=missing) from error
         extra = _EXTRAS.get(top, "demo")
         raise InvalidUsage(
-            f"the Python package '{missing}' is not installed; pip install 'synth[{extra}]'", subject=missing
+            f"the Python package '{missing}' is not installed; install synth with its extra {extra}", subject=missing
         ) from error

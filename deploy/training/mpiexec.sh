@@ -1,5 +1,5 @@
 #!/bin/sh
-# Eight ranks on this machine without a GPU: pip install 'synth[mpi]'
+# Eight ranks on this machine without a GPU: pip install '.[mpi]'
 # The plan comes from SYNTH_PLAN_FILE, or from SYNTH_SERVER; with neither, MPI's own collectives are used.
 set -eu
 here=$(dirname "$0")

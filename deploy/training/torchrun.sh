@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every GPU of this node: pip install 'synth[cuda13]' nccl4py cuda-bindings
+# Every GPU of this node: pip install '.[cuda13]'
 # On several nodes add torchrun's --nnodes and --rdzv-endpoint; the ranks meet through torchrun's own store.
 set -eu
 here=$(dirname "$0")

@@ -74,7 +74,7 @@ def _yaml(text: str, subject: str) -> Any:
         import yaml
     except ImportError:
         raise CaptureError(
-            f"{subject}: reading YAML needs PyYAML; pip install 'synth[probe]'", subject=subject
+            f"{subject}: reading YAML needs PyYAML; install synth with its extra probe", subject=subject
         ) from None
     if len(text) > 4_000_000:
         raise CaptureError(f"{subject}: is larger than any network description", subject=subject)

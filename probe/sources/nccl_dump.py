@@ -28,7 +28,7 @@ for name in [*filter(None, [os.environ.get("SYNTH_NCCL_LIBRARY")]), *names, "lib
     except OSError:
         continue
 else:
-    sys.exit("no libnccl.so.2; pip install 'synth[cuda12]', or set SYNTH_NCCL_LIBRARY to its path")
+    sys.exit("no libnccl.so.2; install synth with its extra cuda12, or set SYNTH_NCCL_LIBRARY to its path")
 count = int(sys.argv[1])
 communicators = (ctypes.c_void_p * count)()
 status = library.ncclCommInitAll(communicators, count, None)

@@ -54,7 +54,8 @@ def _load() -> Any:
     try:
         import pynvml  # type: ignore[import-untyped]
     except ImportError:
-        raise CaptureError("nvml: nvidia-ml-py is not installed; pip install 'synth[probe]'", subject="nvml") from None
+        message = "nvml: nvidia-ml-py is not installed; install synth with its extra probe"
+        raise CaptureError(message, subject="nvml") from None
     return pynvml
 
 

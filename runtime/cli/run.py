@@ -137,7 +137,7 @@ def launcher(ranks: int) -> list[str]:
     beside = Path(sys.executable).with_name("mpiexec")
     program = str(beside) if beside.exists() else shutil.which("mpiexec")
     if program is None:
-        raise InvalidUsage("mpiexec is not installed; pip install 'synth[mpi]' brings one")
+        raise InvalidUsage("mpiexec is not installed; synth's extra mpi brings one")
     return [program, "-n", str(ranks)]
 
 

@@ -237,7 +237,7 @@ def _library() -> str:
     maps = Path("/proc/self/maps").read_text().splitlines()
     found = {line.split()[-1] for line in maps if re.search(r"/libmpi\.so|/libmpi_abi\.so", line)}
     if not found:
-        raise InvalidUsage("mpi4py is there, but no MPI library; pip install 'synth[mpi]' brings one")
+        raise InvalidUsage("mpi4py is there, but no MPI library; synth's extra mpi brings one")
     return min(found)
 
 

@@ -64,7 +64,7 @@ def _open_nccl(name: str, place: Place, deadline: float) -> Communicator:
 
 def _open_mpi(place: Place, deadline: float) -> Communicator:
     if find_spec("mpi4py") is None:
-        raise InvalidUsage("transport mpi: mpi4py is not installed; pip install 'synth[mpi]'", subject="mpi")
+        raise InvalidUsage("transport mpi: mpi4py is not installed; install synth with its extra mpi", subject="mpi")
     from runtime.communicators.mpi import MpiCommunicator
 
     opened = MpiCommunicator(deadline=deadline)
