@@ -61,10 +61,13 @@ def test_eight_ranks_execute_plans_of_another_implementation(mpiexec, tmp_path):
     [("dies", 1), ("stalls", 1), ("never-attaches", 1), ("never-starts", None)],
 )
 def test_a_lost_rank_is_named_within_the_deadline(mpiexec, tmp_path, what, names):
-    began = time.monotonic()
-    done = mpiexec(3, "mpi_failures.py", what, tmp_path, timeout=60)
-    assert time.monotonic() - began < 20
-    lines = [path.read_text() for path in tmp_path.iterdir()]
+    for _ in range(3):  # on a loaded machine hydra now and then ends the survivors too, before any of them can speak
+        began = time.monotonic()
+        done = mpiexec(3, "mpi_failures.py", what, tmp_path, timeout=60)
+        assert time.monotonic() - began < 20
+        lines = [path.read_text() for path in tmp_path.iterdir()]
+        if lines or "Killed (signal 9)" not in done.stdout:
+            break
     assert len(lines) == 2, done.stdout + done.stderr[-2000:]
     if names is not None:
         assert all(f"rank {names} did not answer" in line for line in lines), lines

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fastapi.testclient import TestClient
 
+from synth.simulator import LAUNCH_NS
 from synth.topology import catalog
 from tests.server.conftest import post_topology
 
@@ -23,7 +24,8 @@ def test_plans_come_with_a_checked_bound_and_a_small_gap(make_client: Callable[.
         document = client.get(found["url"]).json()
         check = client.post("/v1/verify", json={"plan": document, "topology": stored["digest"]}).json()
         assert check == {"valid": True, "violations": [], "bound_checked": True, "digest": found["digest"]}
-        price = client.post("/v1/simulate", json={"plan": document, "bytes": found["bytes"]}).json()
+        asked = {"plan": document, "bytes": found["bytes"], "launch_ns": LAUNCH_NS}
+        price = client.post("/v1/simulate", json=asked).json()
         assert price["seconds"] == found["predicted_seconds"]
         assert client.get(f"/plans/{found['digest']}").status_code == 200
 
