@@ -42,22 +42,23 @@ def _choose() -> str:
 
 
 def _open_nccl(name: str, place: Place, deadline: float) -> Communicator:
-    """NCCL on GPU ``local rank``; torch is loaded first where it is there, so that both use one libnccl."""
+    """NCCL on GPU ``local rank``; beside torch only with the libnccl that torch has loaded."""
     for package in ("cupy", "nccl") if name == "nccl" else ("cupy",):
         if find_spec(package) is None:
             extra = "cuda13" if package == "cupy" else "nccl4py cuda-bindings"
             raise InvalidUsage(f"transport {name}: the package {package} is not installed; pip install {extra}")
+    from runtime.communicators.libnccl import load_beside_torch
     from runtime.communicators.nccl import NcclCommunicator
 
     binding: Any
     if name == "nccl":
         from runtime.communicators.nccl4py import Nccl4py
 
-        binding = Nccl4py()
+        binding = load_beside_torch(name, Nccl4py)
     else:
         from runtime.communicators.nccl_cupy import CupyNccl
 
-        binding = CupyNccl()
+        binding = load_beside_torch(name, CupyNccl)
     devices = int(import_module("cupy").cuda.runtime.getDeviceCount())
     return NcclCommunicator(binding, place, open_store(place, deadline), place.local % devices, deadline)
 
