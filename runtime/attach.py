@@ -8,6 +8,9 @@ SYNTH_BYTES        size that plans are asked for, default 64MiB
 SYNTH_DEMAND       file with the bytes per pair that alltoall's plan is asked for; default an even exchange
 SYNTH_DEADLINE     seconds a peer may stay silent, default 30
 SYNTH_FALLBACK     ``native`` (default) or ``error``: what ranks with different plans do
+SYNTH_TRIAL        ``auto`` (default): at the first call of an operation at a size, plan, native and direct are timed
+                   and the fastest is used from then on; ``off``: a plan that fits is used untried
+SYNTH_TELEMETRY    ``on``: the server is told at close what each edge achieved (host memory); default ``off``
 SYNTH_QUIET        set: no line about the plan on stderr
 ================== ==================================================================================================
 
@@ -101,7 +104,22 @@ def _source(topology: Topology | str | None, ranks: Sequence[str] | None, bytes:
     demand = None
     if os.environ.get("SYNTH_DEMAND"):
         demand = matrix_from_document(documents.read(os.environ["SYNTH_DEMAND"]), subject=os.environ["SYNTH_DEMAND"])
-    return Source(Environment.read(), machine, members, size, demand)
+    return Source(
+        Environment.read(),
+        machine,
+        members,
+        size,
+        demand,
+        trial=_switch("SYNTH_TRIAL", "auto", "off") == "auto",
+        telemetry=_switch("SYNTH_TELEMETRY", "off", "on") == "on",
+    )
+
+
+def _switch(name: str, default: str, other: str) -> str:
+    value = os.environ.get(name) or default
+    if value not in (default, other):
+        raise InputError(f"{name}: {documents.shorten(value)} is not known; must be {default} or {other}", subject=name)
+    return value
 
 
 def _seconds() -> float:

@@ -13,16 +13,22 @@ from typing import Any, Self
 import numpy as np
 
 from runtime.arrays import Array
+from runtime.choice import Verdict, hold_trial
 from runtime.communicators import Call, Communicator
 from runtime.counts import input_elements
-from runtime.elements import Element, Reduction
+from runtime.direct import direct_plan
+from runtime.elements import Reduction
 from runtime.executor import execute
 from runtime.handles import HostHandle
-from runtime.plans import Source, announce, settle
+from runtime.plans import Source, announce, say, settle
+from runtime.pricing import agree_on_choice, alternatives, price
 from runtime.schedules import Operation, Prepared, Schedules
 from runtime.stats import Stats
+from runtime.telemetry import WAIT_SECONDS, report
 from synth.collective import Collective
 from synth.errors import InvalidArgument, InvalidUsage, RemoteError, UnmatchedGroup
+from synth.plan import Plan
+from synth.plan.program import Program
 
 ALIGN_BYTES = 16
 """Pieces begin at multiples of so many bytes where they can, so that a GPU moves 16 bytes per access."""
@@ -90,7 +96,11 @@ class Engine:
             self._closed = True
             if self._worker is not None:
                 self._worker.shutdown(wait=True)
+            on_host = not hasattr(self._communicator.memory, "side_stream")  # on a GPU a round's time is not known
+            reporting = report(self._source, self.ranks, self._stats) if on_host else None
             self._communicator.close()
+            if reporting is not None:
+                reporting.join(WAIT_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -192,19 +202,20 @@ class Engine:
         schedules = self._ready(operation)
         element = source.element
         bytes = input_elements(operation.collective, counts, self.size) * element.itemsize
-        prepared = schedules.planned(counts, bytes)
-        name, waited, rounds = "native", 0.0, 0
+        call = Call(operation.collective, counts, source.data, target.data, element, reduction, operation.root or 0)
+        planned = schedules.planned(counts, bytes, element.itemsize)
+        waited, rounds, name = 0.0, 0, "native"
         with self._communicator.memory.stream_of(source.given):
-            if prepared is not None:
-                name = f"plan {prepared.plan.digest[:12]}"
-            else:
-                self._stats.fallbacks += schedules.plan is not None
-                root = operation.root or 0
-                call = Call(operation.collective, counts, source.data, target.data, element, reduction, root)
-                if schedules.forced == "direct" or not self._communicator.native(call):
-                    prepared, name = schedules.direct, "direct"
-            if prepared is not None:
-                waited, rounds = self._carry_out(prepared, counts, source, target, element, reduction)
+            for name in self._order(schedules, planned, call, bytes):
+                if name != "native":
+                    prepared = schedules.direct if name == "direct" or planned is None else planned
+                    program, seconds = self._carry_out(prepared, call)
+                    self._stats.record_edges(program, element.itemsize, seconds)
+                    waited, rounds = sum(seconds.values()), len(program.rounds)
+                    break
+                if self._communicator.native(call):
+                    break
+        self._stats.fallbacks += schedules.plan is not None and not name.startswith("plan")
         self._stats.record(
             operation.name,
             name,
@@ -214,19 +225,38 @@ class Engine:
             rounds=rounds,
         )
 
-    def _carry_out(
-        self,
-        prepared: Prepared,
-        counts: np.ndarray,
-        source: Array,
-        target: Array,
-        element: Element,
-        reduction: Reduction,
-    ) -> tuple[float, int]:
-        program = prepared.program(counts, max(1, ALIGN_BYTES // element.itemsize))
-        seconds = execute(self._communicator, program, source.data, target.data, element, reduction)
-        self._stats.record_edges(program, element.itemsize, seconds)
-        return sum(seconds.values()), len(program.rounds)
+    def _order(self, schedules: Schedules, planned: Prepared | None, call: Call, bytes: int) -> tuple[str, ...]:
+        """What to run: the first of these that can carry the call out. A plan may have to win a trial before."""
+        if planned is None:
+            return ("direct",) if schedules.forced == "direct" else ("native", "direct")
+        name = planned.name
+        if schedules.forced is not None or not schedules.trial:
+            return (name,)
+        even = call.counts.size < 2 or bool((call.counts == call.counts.flat[0]).all())
+        kind = (call.element.name, call.reduction) if call.collective.reduces else None
+        key = (bytes.bit_length(), name, even, kind)
+        if key not in schedules.verdicts:
+            stream = getattr(self._communicator.memory, "stream", None)
+            if stream is not None and stream.is_capturing():
+                return (name,)  # nothing can be timed while a graph is recorded
+            schedules.verdicts[key] = self._try_out(schedules, planned, call, bytes)
+        return schedules.verdicts[key].order
+
+    def _try_out(self, schedules: Schedules, planned: Prepared, call: Call, bytes: int) -> Verdict:
+        candidates: dict[str, Callable[[], bool]] = {
+            "native": lambda: self._communicator.native(call),
+            "direct": lambda: bool(self._carry_out(schedules.direct, call)),
+            planned.name: lambda: bool(self._carry_out(planned, call)),
+        }
+        verdict = hold_trial(self._communicator, schedules.operation.name, bytes, candidates)
+        self._stats.trials.append(verdict)
+        say(self.rank, self.size, schedules.operation, verdict.reason)
+        return verdict
+
+    def _carry_out(self, prepared: Prepared, call: Call) -> tuple[Program, dict[int, float]]:
+        program = prepared.program(call.counts, max(1, ALIGN_BYTES // call.element.itemsize))
+        seconds = execute(self._communicator, program, call.source, call.target, call.element, call.reduction)
+        return program, seconds
 
     def _ready(self, operation: Operation) -> Schedules:
         """The operation's schedules; the first call looks for a plan and agrees on it with the other ranks."""
@@ -234,8 +264,22 @@ class Engine:
             plan, reason = settle(self._communicator, self._source, operation)
             announce(self.rank, self.size, operation, reason)
             self._stats.reasons[operation.name] = reason
-            self._schedules[operation] = Schedules(operation, self.rank, self.size, plan)
+            self._schedules[operation] = self._choices(operation, plan)
         return self._schedules[operation]
+
+    def _choices(self, operation: Operation, plan: Plan | None) -> Schedules:
+        if plan is None:
+            return Schedules(operation, self.rank, self.size, None)
+        topology, environment = self._source.topology, self._source.environment
+        others: tuple[Plan, ...] = ()
+        pricing = None
+        if operation.collective is Collective.ALLTOALL and topology is not None:
+            others = alternatives(environment.plan_files if environment is not None else (), plan, topology)
+            pricing = price((plan, *others), direct_plan(operation.collective, self.size), topology)
+        trial, pricing = agree_on_choice(self._communicator, self._source.trial, pricing)
+        if pricing is None:
+            others = ()
+        return Schedules(operation, self.rank, self.size, plan, others=others, pricing=pricing, trial=trial)
 
 
 class _Exclusive:

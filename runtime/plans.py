@@ -34,6 +34,8 @@ class Source:
         ranks: device of each rank; empty for the topology's GPUs in order.
         bytes: size that plans are asked for.
         demand: [ranks, ranks] bytes per pair that the alltoall's plan is asked for; None for an even one.
+        trial: whether a plan has to win a timed trial before it is used.
+        telemetry: whether the server is told what the edges achieved.
     """
 
     environment: Environment | None
@@ -41,6 +43,8 @@ class Source:
     ranks: tuple[str, ...] = ()
     bytes: int = 64 * 2**20
     demand: np.ndarray | None = None
+    trial: bool = True
+    telemetry: bool = False
 
 
 def settle(communicator: Communicator, source: Source, operation: Operation) -> tuple[Plan | None, str]:
@@ -151,7 +155,12 @@ def agree(communicator: Communicator, operation: Operation, plan: Plan | None, r
 
 
 def announce(rank: int, size: int, operation: Operation, reason: str) -> None:
+    """Say which plan is in force, or why none is."""
+    rest = "" if reason.startswith("plan") else "; the native or direct exchange is used"
+    say(rank, size, operation, reason + rest)
+
+
+def say(rank: int, size: int, operation: Operation, what: str) -> None:
     """One line on rank 0's stderr, unless ``SYNTH_QUIET`` is set."""
     if rank == 0 and not os.environ.get("SYNTH_QUIET"):
-        rest = "" if reason.startswith("plan") else "; the native or direct exchange is used"
-        print(f"synth: {operation.name} among {size} ranks: {reason}{rest}", file=sys.stderr, flush=True)
+        print(f"synth: {operation.name} among {size} ranks: {what}", file=sys.stderr, flush=True)

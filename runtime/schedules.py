@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from runtime.choice import Verdict
 from runtime.direct import direct_plan
+from runtime.pricing import Pricing
 from synth.collective import Collective
 from synth.plan import Plan
 from synth.plan.layout import unserved
@@ -42,8 +45,9 @@ class Operation:
 class Prepared:
     """A plan followed through this rank, with the programs sized so far."""
 
-    def __init__(self, plan: Plan, rank: int) -> None:
+    def __init__(self, plan: Plan, rank: int, name: str = "") -> None:
         self.plan = plan
+        self.name = name or f"plan {plan.digest[:12]}"
         self._rank = rank
         self._programs: OrderedDict[tuple[bytes, int], Program] = OrderedDict()
 
@@ -70,12 +74,31 @@ class Schedules:
         rank: this rank.
         size: ranks of the group.
         plan: verified and agreed on by all ranks; None when there is none.
+        others: further plans that were agreed on, for an alltoall.
+        pricing: of the plan, the others and the direct exchange; None leaves the first that fits.
+        trial: whether the plan has to win a trial first.
     """
 
-    def __init__(self, operation: Operation, rank: int, size: int, plan: Plan | None) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        rank: int,
+        size: int,
+        plan: Plan | None,
+        *,
+        others: Sequence[Plan] = (),
+        pricing: Pricing | None = None,
+        trial: bool = False,
+    ) -> None:
         self.operation = operation
         self.plan = None if plan is None else Prepared(plan, rank)
         self.forced: str | None = None  # ``plan``, ``direct`` or ``native`` once a trial has decided
+        self.trial = trial
+        self.verdicts: dict[Hashable, Verdict] = {}
+        self._ready = [Prepared(other, rank) for other in others]
+        if self.plan is not None:
+            self._ready.insert(0, self.plan)
+        self._pricing = pricing
         self._rank, self._size = rank, size
 
     @cached_property
@@ -83,12 +106,27 @@ class Schedules:
         """The one grouped exchange."""
         asked = self.operation
         pairs = asked.pairs or None
-        return Prepared(direct_plan(asked.collective, self._size, root=asked.root or 0, pairs=pairs), self._rank)
+        plan = direct_plan(asked.collective, self._size, root=asked.root or 0, pairs=pairs)
+        return Prepared(plan, self._rank, "direct")
 
-    def planned(self, counts: np.ndarray, bytes: int) -> Prepared | None:
-        """The plan, where it serves these counts at this size; decided by what all ranks know alike."""
-        if self.plan is None or self.forced in ("direct", "native"):
+    def planned(self, counts: np.ndarray, bytes: int, itemsize: int = 1) -> Prepared | None:
+        """The schedule to run instead of the library's own collective; decided by what all ranks know alike.
+
+        With prices it is the cheapest plan that serves these counts at this size, or :attr:`direct` where that is
+        cheaper and trials are held; without prices it is the first plan that serves them.
+        """
+        if self.forced in ("direct", "native"):
             return None
-        plan = self.plan.plan
-        fits = plan.min_bytes <= bytes <= plan.max_bytes and unserved(plan, counts) is None
-        return self.plan if fits else None
+        fitting = [
+            position
+            for position, ready in enumerate(self._ready)
+            if ready.plan.min_bytes <= bytes <= ready.plan.max_bytes and unserved(ready.plan, counts) is None
+        ]
+        if not fitting:
+            return None
+        if self._pricing is None:
+            return self._ready[fitting[0]]
+        if self.trial and self.forced is None and self._pricing.direct is not None:
+            fitting.append(self._pricing.direct)
+        best = fitting[0] if len(fitting) == 1 else self._pricing.cheapest(counts * itemsize, fitting)
+        return self.direct if best == self._pricing.direct else self._ready[best]

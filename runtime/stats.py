@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from runtime.choice import Verdict
 from synth.plan.program import Program
 from synth.units import format_bytes, format_rate, format_seconds
 
@@ -58,6 +59,7 @@ class Stats:
         operations: by (operation, schedule); a schedule is ``plan <digest>``, ``direct`` or ``native``.
         edges: by peer.
         reasons: why each operation runs the schedule it does.
+        trials: what was timed before a plan was used, in order.
         fallbacks: calls that ran native or direct although a plan was in force.
         attach_seconds: from the call of ``attach`` to its return.
     """
@@ -66,6 +68,7 @@ class Stats:
     operations: dict[tuple[str, str], OperationStats] = field(default_factory=lambda: defaultdict(OperationStats))
     edges: dict[int, EdgeStats] = field(default_factory=lambda: defaultdict(EdgeStats))
     reasons: dict[str, str] = field(default_factory=dict)
+    trials: list[Verdict] = field(default_factory=list)
     fallbacks: int = 0
     attach_seconds: float = 0.0
 
@@ -103,6 +106,7 @@ class Stats:
             for peer, edge in sorted(self.edges.items())
         ]
         lines += [f"{operation}: {reason}" for operation, reason in sorted(self.reasons.items())]
+        lines += [f"{trial.operation}: {trial.reason}" for trial in self.trials]
         return "\n".join(lines)
 
     def prometheus(self) -> str:
@@ -128,8 +132,17 @@ class Stats:
         families.append(
             ("synth_fallbacks_total", "Calls that did not run the plan.", [(f'rank="{self.rank}"', self.fallbacks)])
         )
-        return "".join(
-            f"# HELP {name} {says}\n# TYPE {name} counter\n"
-            + "".join(f"{name}{{{labels}}} {value:.17g}\n" for labels, value in rows)
-            for name, says, rows in families
-        )
+        counters = "".join(_family(name, says, "counter", rows) for name, says, rows in families)
+        latest = {
+            f'operation="{trial.operation}",bytes="{trial.bytes}",schedule="{name}",rank="{self.rank}"': value
+            for trial in self.trials
+            for name, value in trial.seconds.items()
+        }
+        if not latest:
+            return counters
+        return counters + _family("synth_trial_seconds", "Time in the last trial.", "gauge", sorted(latest.items()))
+
+
+def _family(name: str, says: str, kind: str, rows: Sequence[tuple[str, float]]) -> str:
+    samples = "".join(f"{name}{{{labels}}} {value:.17g}\n" for labels, value in rows)
+    return f"# HELP {name} {says}\n# TYPE {name} {kind}\n{samples}"

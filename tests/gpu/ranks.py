@@ -44,6 +44,7 @@ def launch(size, phase, *arguments, transport="nccl", timeout=200, **environment
                 **os.environ, **SAFE,
                 "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
                 "SYNTH_RENDEZVOUS": f"{folder}/meet", "SYNTH_TRANSPORT": transport, "SYNTH_QUIET": "1",
+                "SYNTH_TRIAL": "off",  # plans are tested, not chosen
                 "SYNTH_LEAVE": f"{folder}/answer{rank}", "PYTHONPATH": os.pathsep.join(
                     filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
                 "PYTHONFAULTHANDLER": "1", "NCCL_MULTI_RANK_GPU_ENABLE": "1", **environment,

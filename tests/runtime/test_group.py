@@ -18,6 +18,7 @@ def quiet(monkeypatch):
     for name in ("SYNTH_PLAN_FILE", "SYNTH_SERVER", "SYNTH_TOPOLOGY", "SYNTH_FALLBACK", "SYNTH_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SYNTH_QUIET", "1")
+    monkeypatch.setenv("SYNTH_TRIAL", "off")  # a plan that fits is used; test_choice.py has the trials
 
 
 def test_all_to_all_with_counts(in_threads):

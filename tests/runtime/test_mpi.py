@@ -96,5 +96,11 @@ def test_a_server_that_is_down_stops_nobody(mpiexec, tmp_path):
 def test_a_plan_file_is_used_under_mpiexec(mpiexec, tmp_path):
     plan = direct_plan(Collective.ALLTOALL, 4).with_(solver={"seed": 7})
     plans.save(plan, tmp_path / "plan.json")
-    done = mpiexec(4, "mpi_attach.py", SYNTH_PLAN_FILE=str(tmp_path / "plan.json"))
+    file = str(tmp_path / "plan.json")
+    done = mpiexec(4, "mpi_attach.py", SYNTH_PLAN_FILE=file, SYNTH_TRIAL="off")
     assert done.stdout.count(f"right, plan {plan.digest[:12]}") == 4, done.stdout + done.stderr
+    done = mpiexec(4, "mpi_attach.py", SYNTH_PLAN_FILE=file)
+    (line,) = [line for line in done.stderr.splitlines() if "trial at 96 B: " in line]
+    assert all(f"{name} " in line for name in ("native", "direct", f"plan {plan.digest[:12]}"))
+    used = line.rpartition("; ")[2].removesuffix(" is used")
+    assert done.stdout.count(f"right, {used}") == 4, done.stdout + done.stderr  # on all ranks

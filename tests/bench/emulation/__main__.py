@@ -83,6 +83,7 @@ def run(machine: Topology, scale: float, size: int, repeat: int) -> dict[str, ob
             "SYNTH_BYTES": str(size),
             "SYNTH_CACHE": "off",
             "SYNTH_QUIET": "1",
+            "SYNTH_TRIAL": "off",  # the plan itself is measured
             "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
         }
         words = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "rsh"]
