@@ -15,6 +15,9 @@ from solver.groups.pricing import price_on
 from solver.groups.problem import Groups, Problem
 from synth.topology import Routes, Topology
 
+MOST_FLOWS = 2_000
+"""Larger groups whose members all have direct routes use those: behind switches nothing is faster."""
+
 
 class Cells:
     """The nodes of a problem's GPUs.
@@ -141,4 +144,4 @@ class Cells:
     def _group(self, group: Sequence[int], part: Topology) -> np.ndarray | None:
         routes = Routes.among(part, [self.problem.gpus[gpu] for gpu in group])
         everyone = tuple(range(len(group)))
-        return price_on(routes, (everyone,), self.problem.block).loads
+        return price_on(routes, (everyone,), self.problem.block, most_flows=MOST_FLOWS).loads

@@ -41,7 +41,14 @@ def price(problem: Problem, groups: Groups) -> Price:
     return price_on(problem.routes, groups, problem.block, problem.background_bytes)
 
 
-def price_on(routes: Routes, groups: Groups, block: float, background: np.ndarray | None = None) -> Price:
+def price_on(
+    routes: Routes,
+    groups: Groups,
+    block: float,
+    background: np.ndarray | None = None,
+    *,
+    most_flows: int = MOST_FLOWS,
+) -> Price:
     """Price groups of ranks of these routes.
 
     Args:
@@ -49,11 +56,12 @@ def price_on(routes: Routes, groups: Groups, block: float, background: np.ndarra
         groups: rank numbers.
         block: bytes from each rank to each other of its group.
         background: [links] bytes that cross each link anyway.
+        most_flows: above so many flow variables direct routes are priced, where every pair has one.
     """
     if not all(connected(routes.exists, group) for group in groups):
         return Price(float("inf"), None, None)
     flows = sum(len(group) ** 2 * (len(group) - 1) for group in groups)
-    if flows > MOST_FLOWS and all(_complete(routes.exists, group) for group in groups):
+    if flows > most_flows and all(_complete(routes.exists, group) for group in groups):
         load = direct_bytes(routes, groups, block)
         busy = load if background is None else load + background
         return Price(float((busy / routes.topology.bytes_per_s).max(initial=0.0)), None, load)
