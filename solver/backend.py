@@ -91,14 +91,6 @@ class LinearProgram:
             np.ascontiguousarray(values, dtype=np.float64),
         )
 
-    def set_row(self, row: int, lower: float, upper: float) -> None:
-        """Change the limits of one row."""
-        self._model.changeRowBounds(row, lower, upper)
-
-    def set_cost(self, column: int, cost: float) -> None:
-        """Change the objective coefficient of one column."""
-        self._model.changeColCost(column, cost)
-
     def _interrupt(self, event: Any) -> None:
         if self._stop():
             event.interrupt()

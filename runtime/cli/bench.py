@@ -16,15 +16,15 @@ from typing import Any
 
 from runtime import bench
 from runtime.bench import Options, sizes_between
-from runtime.cli.run import DTYPES, launcher, module_path
+from runtime.cli.run import DTYPES, found_by, launcher, module_path
 from runtime.communicators import Communicator
 from runtime.communicators.open import open_communicator
-from runtime.lifeline import children, hold_on
+from runtime.lifeline import hold_on
 from runtime.place import find_place
 from synth import documents
 from synth.cli.answer import Answer
 from synth.collective import Collective
-from synth.errors import InputError, RemoteError, SynthError
+from synth.errors import InputError, SynthError
 from synth.units import parse_size
 
 RESULT = "SYNTH_BENCH_RESULT"
@@ -123,15 +123,7 @@ def _start(args: argparse.Namespace) -> dict[str, Any]:
             command = [sys.executable, "-P", "-m", "runtime.cli.bench", str(asked), "spawn", str(args.ranks)]
         else:
             command = [*launcher(args.ranks), *command]
-        with children(command, environment=environment, stdout=sys.stderr.fileno()) as process:
-            try:
-                status = process.wait(args.timeout)
-            except subprocess.TimeoutExpired:
-                raise RemoteError(f"the ranks did not finish within {args.timeout:g} s (--timeout)") from None
-        if status != 0 or not result.exists():
-            raise RemoteError(f"a rank failed (status {status}); its own lines above say why")
-        found: dict[str, Any] = documents.read(result)
-        return found
+        return found_by(command, environment, result, args.timeout)
 
 
 def table(collective: str, found: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,15 +118,24 @@ def _start(args: argparse.Namespace, plan: Plan, size: int, matrix: np.ndarray |
         # -P: a folder named runtime where the user stands must not win over this package
         command = [*launcher(len(plan.ranks)), sys.executable, "-P", "-m", "runtime.worker", str(file), str(asked)]
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": module_path()}
-        with children(command, environment=environment, stdout=sys.stderr.fileno()) as process:
-            try:
-                status = process.wait(args.timeout)
-            except subprocess.TimeoutExpired:
-                raise RemoteError(f"the ranks did not finish within {args.timeout:g} s (--timeout)") from None
-        if status != 0 or not result.exists():
-            raise RemoteError(f"a rank failed (status {status}); its own lines above say why")
-        found: dict[str, Any] = documents.read(result)
-        return found
+        return found_by(command, environment, result, args.timeout)
+
+
+def found_by(command: Sequence[str], environment: Mapping[str, str], result: Path, timeout: float) -> dict[str, Any]:
+    """Start ranks, wait for them, and read the result file that rank 0 leaves; nothing outlives the call.
+
+    Raises:
+        RemoteError: they take longer than ``timeout`` seconds, or one fails.
+    """
+    with children(command, environment=environment, stdout=sys.stderr.fileno()) as process:
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise RemoteError(f"the ranks did not finish within {timeout:g} s (--timeout)") from None
+    if status != 0 or not result.exists():
+        raise RemoteError(f"a rank failed (status {status}); its own lines above say why")
+    found: dict[str, Any] = documents.read(result)
+    return found
 
 
 def launcher(ranks: int) -> list[str]:

@@ -49,11 +49,16 @@ class Collective(StrEnum):
         """Whether it needs a root."""
         return self in (Collective.BROADCAST, Collective.REDUCE)
 
+    @property
+    def in_parts(self) -> bool:
+        """Whether ``bytes`` counts one block for each rank, so that a block is bytes / ranks."""
+        return self in (Collective.ALLTOALL, Collective.ALLGATHER, Collective.REDUCE_SCATTER)
+
     def busbw_factor(self, ranks: int) -> float:
         """Busbw / algbw, as nccl-tests defines it."""
         if self is Collective.ALLREDUCE:
             return 2 * (ranks - 1) / ranks
-        if self in (Collective.ALLTOALL, Collective.ALLGATHER, Collective.REDUCE_SCATTER):
+        if self.in_parts:
             return (ranks - 1) / ranks
         return 1.0
 

@@ -51,9 +51,6 @@ def chunk_bytes(plan: Plan, demand: Demand) -> np.ndarray:
     if demand.matrix is not None:
         block = demand.matrix[plan.chunks.origin, plan.chunks.target]
     else:
-        block = demand.bytes / (demand.ranks if plan.collective in _IN_PARTS else 1)
+        block = demand.bytes / (demand.ranks if plan.collective.in_parts else 1)
     sizes: np.ndarray = plan.chunks.share / plan.denominator * block
     return sizes
-
-
-_IN_PARTS = (Collective.ALLTOALL, Collective.ALLGATHER, Collective.REDUCE_SCATTER)
