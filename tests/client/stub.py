@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ def stub(*answers: Answer) -> Iterator[Stub]:
                 answer = answers[min(number, len(answers) - 1)]
                 number += 1
                 try:
-                    seen.requests.append(connection.recv(65536))
+                    seen.requests.append(_request(connection))
                     answer(connection) if callable(answer) else connection.sendall(answer)
                 except OSError:
                     pass
@@ -49,6 +50,24 @@ def stub(*answers: Answer) -> Iterator[Stub]:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
         thread.join(10)
+
+
+def _request(connection: socket.socket) -> bytes:
+    """One whole request: a client sends head and body as it likes, often apart."""
+    data = b""
+    while (end := data.find(b"\r\n\r\n")) < 0:
+        data += _more(connection)
+    length = re.search(rb"\r\ncontent-length: *(\d+)", data[:end], re.IGNORECASE)
+    while len(data) < end + 4 + (int(length[1]) if length else 0):
+        data += _more(connection)
+    return data
+
+
+def _more(connection: socket.socket) -> bytes:
+    data = connection.recv(65536)
+    if not data:
+        raise ConnectionError("the client left in the middle of its request")
+    return data
 
 
 def reply(status: str, body: bytes = b"{}", *headers: str) -> bytes:
