@@ -39,7 +39,10 @@ def create_app(settings: Settings) -> FastAPI:
         metrics=metrics,
         runner=Runner(database, settings, metrics, ended=endings.note),
         endings=endings,
-        slices=Slices(database, lambda text: context.perform("cut", {"plan": text})),
+        slices=Slices(
+            database,
+            lambda text, first, ranks: context.perform("cut", {"plan": text, "first": first, "ranks": ranks}),
+        ),
     )
 
     @asynccontextmanager

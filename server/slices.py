@@ -1,4 +1,4 @@
-"""Per-rank slices: all of a plan are cut once, kept in the database, and served as ready bytes from memory."""
+"""Per-rank slices: cut once, some ranks at a time, kept in the database, and served as ready bytes from memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from synth.errors import NotFoundError
 
 KEPT_BYTES = 256 * 2**20
 """Slices kept in memory, gzipped."""
+TOGETHER = 32
+"""Slices of so many neighbouring ranks are cut at once: the first of a thousand ranks must not wait for all."""
 
 
 class Slices:
@@ -20,10 +22,10 @@ class Slices:
 
     Args:
         database: where they are kept.
-        cut: cuts a plan's text into [(digest, text)] by rank; may take a while.
+        cut: cuts [(digest, text)] of some ranks out of a plan's text: (text, first rank, ranks); may take a while.
     """
 
-    def __init__(self, database: Database, cut: Callable[[str], Json]) -> None:
+    def __init__(self, database: Database, cut: Callable[[str, int, int], Json]) -> None:
         self._database = database
         self._cut = cut
         self._lock = threading.Lock()
@@ -42,7 +44,7 @@ class Slices:
             return kept
         with self._lock:
             lock = self._cutting.setdefault(plan, threading.Lock())
-        with lock:  # of a thousand workers that ask at once, one makes the slices
+        with lock:  # of a thousand workers that ask at once, one cuts the slices
             found = self._stored(plan, rank) or self._make(plan, rank)
         self._keep((plan, rank), found)
         return found
@@ -67,9 +69,10 @@ class Slices:
             raise NotFoundError(f"plan {plan[:64]}: is not stored here", subject="digest")
         if not 0 <= rank < ranks:
             raise NotFoundError(f"rank {rank}: the plan has ranks 0 to {ranks - 1}", subject="rank")
-        texts = self._cut(unpack(document))
+        first = rank - rank % TOGETHER
+        texts = self._cut(unpack(document), first, min(TOGETHER, ranks - first))
         with self._database.write() as connection:
-            plans.add_slices(connection, plan, texts)
+            plans.add_slices(connection, plan, texts, first=first)
         found = self._stored(plan, rank)
         assert found is not None
         return found

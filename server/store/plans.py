@@ -88,9 +88,9 @@ def every(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
     return [dict(row._mapping) for row in connection.execute(query)]
 
 
-def add_slices(connection: Connection, plan: str, texts: Sequence[tuple[str, str]]) -> None:
-    """Remember all slices of a plan, (digest, text) of each rank."""
-    for rank, (digest, text) in enumerate(texts):
+def add_slices(connection: Connection, plan: str, texts: Sequence[tuple[str, str]], *, first: int) -> None:
+    """Remember slices of a plan, (digest, text) of each rank from ``first`` on."""
+    for rank, (digest, text) in enumerate(texts, start=first):
         insert_new(connection, slices, {"plan": plan, "rank": rank, "digest": digest, "document": pack(text)})
 
 

@@ -11,8 +11,9 @@ from synth import documents, plan
 from synth.collective import Demand
 from synth.documents import Json
 from synth.errors import InputError, InvalidPlan, SolveError
-from synth.plan import Plan, slice_plan
+from synth.plan import Plan
 from synth.plan.sizes import demand_of
+from synth.plan.slices import Slicer
 from synth.simulator import LAUNCH_NS, simulate
 from synth.topology import Topology
 from synth.verifier import verify
@@ -115,10 +116,10 @@ def export(task: Json, _report: Report) -> Json:
 
 
 def cut(task: Json, _report: Report) -> Json:
-    """All slices of a stored plan: {plan (text)} -> [[digest, text], ..] by rank."""
-    whole = plan.from_document(json.loads(task["plan"]))
+    """Slices of a stored plan: {plan (text), first, ranks} -> [[digest, text], ..] of so many ranks from the first."""
+    slicer = Slicer(plan.from_document(json.loads(task["plan"])))
     slices = []
-    for rank in range(len(whole.ranks)):
-        document = slice_plan(whole, rank)
+    for rank in range(task["first"], task["first"] + task["ranks"]):
+        document = slicer.cut(rank)
         slices.append([document["digest"], documents.canonical(document)])
     return slices

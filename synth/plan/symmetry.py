@@ -38,32 +38,31 @@ def expand(plan: Plan) -> Plan:
 def group_elements(symmetry: Symmetry, ranks: int) -> np.ndarray:
     """All elements as [order, ranks] images, the identity first, in a fixed order.
 
+    An element that acts freely is known by where it takes rank 0, so elements are compared by that alone at first.
+
     Raises:
         PlanError: as :func:`expand`.
     """
-    identity = tuple(range(ranks))
-    found = {identity: None}
-    frontier = [identity]
-    while frontier:
+    generators = np.array(symmetry.generators, dtype=np.int64).reshape(-1, ranks)
+    found = {0: np.arange(ranks)}
+    frontier = [found[0]]
+    free = True
+    while frontier and free:
         following = []
         for element in frontier:
-            for generator in symmetry.generators:
-                image = tuple(generator[rank] for rank in element)
-                if image not in found:
-                    found[image] = None
+            for image in generators[:, element]:
+                known = found.setdefault(int(image[0]), image)
+                if known is image:
                     following.append(image)
-        if len(found) > symmetry.order:
-            raise PlanError(
-                f"plan: its symmetry states order {symmetry.order}, but the generators make more elements",
-                subject="symmetry",
-            )
+                elif not np.array_equal(known, image):
+                    free = False
         frontier = following
-    if len(found) != symmetry.order:
+    elements = np.array(list(found.values()))
+    if not free or (elements[1:] == elements[0]).any():
+        raise PlanError("plan: its symmetry does not act freely; an element fixes a rank", subject="symmetry")
+    if len(elements) != symmetry.order:
         raise PlanError(
-            f"plan: its symmetry states order {symmetry.order}, but the generators make {len(found)} elements",
+            f"plan: its symmetry states order {symmetry.order}, but the generators make {len(elements)} elements",
             subject="symmetry",
         )
-    elements = np.array(list(found), dtype=np.int64)
-    if (elements[1:] == np.arange(ranks)).any():
-        raise PlanError("plan: its symmetry does not act freely; an element fixes a rank", subject="symmetry")
     return elements
