@@ -1,7 +1,8 @@
 """``synth.attach``: from the environment to a group that works.
 
 ================== ==================================================================================================
-SYNTH_TRANSPORT    ``auto`` (default), ``nccl``, ``nccl-cupy`` or ``mpi``
+SYNTH_TRANSPORT    ``auto`` (default), ``nccl``, ``nccl-cupy``, ``mpi`` or ``gloo`` (host memory under torchrun)
+SYNTH_RENDEZVOUS   where NCCL's ranks meet: a folder that all share, or ``server:JOB``; default torchrun's store
 SYNTH_TOPOLOGY     topology file or catalog name: with it the server can be asked, and plans are checked against it
 SYNTH_RANKS        device of each rank, as ``synth solve --ranks`` takes them; default the topology's GPUs in order
 SYNTH_BYTES        size that plans are asked for, default 64MiB
@@ -58,7 +59,7 @@ def attach(
     Args:
         rank: this process's rank; with ``size``, where no launcher says it.
         size: how many ranks there are.
-        transport: ``auto``, ``nccl``, ``nccl-cupy`` or ``mpi``.
+        transport: ``auto``, ``nccl``, ``nccl-cupy``, ``mpi`` or ``gloo``.
         topology: the machine, as a value, a file or a catalog name.
         ranks: device id of each rank.
         bytes: size that plans are asked for.
@@ -72,8 +73,8 @@ def attach(
         UnmatchedGroup: see ``SYNTH_FALLBACK``.
     """
     began = time.perf_counter()
-    seconds = deadline if deadline is not None else _seconds()
-    source = _source(topology, ranks, bytes)
+    seconds = deadline if deadline is not None else read_deadline()
+    source = read_source(topology, ranks, bytes)
     if communicator is None:
         place = find_place(rank, size)
         if place is None:
@@ -93,7 +94,9 @@ def attach(
     return group
 
 
-def _source(topology: Topology | str | None, ranks: Sequence[str] | None, bytes: int | None) -> Source:
+def read_source(
+    topology: Topology | str | None = None, ranks: Sequence[str] | None = None, bytes: int | None = None
+) -> Source:
     """Where plans come from; a variable that cannot be used is an error here, since every rank has the same ones."""
     named = topology if topology is not None else os.environ.get("SYNTH_TOPOLOGY") or None
     machine = read_topology(named) if isinstance(named, str) else named
@@ -122,7 +125,8 @@ def _switch(name: str, default: str, other: str) -> str:
     return value
 
 
-def _seconds() -> float:
+def read_deadline() -> float:
+    """``SYNTH_DEADLINE``, or the default."""
     text = os.environ.get("SYNTH_DEADLINE", str(DEADLINE))
     try:
         value = float(text)

@@ -25,7 +25,7 @@ from runtime.communicators.local import silent
 from runtime.cuda.memory import CudaMemory
 from runtime.elements import Reduction
 from runtime.place import Place
-from runtime.rendezvous import Store, meet
+from runtime.rendezvous import Store, meet, turn
 from synth.collective import Collective
 from synth.errors import InvalidUsage, RemoteError
 from synth.plan.program import Message
@@ -38,7 +38,6 @@ _UINT8 = 1
 _TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7,
           "float64": 8, "bfloat16": 9}  # fmt: skip
 _OPS = {Reduction.SUM: 0, Reduction.PROD: 1, Reduction.MAX: 2, Reduction.MIN: 3}
-_epochs = {"next": 0}
 
 
 class Library(Protocol):
@@ -114,8 +113,7 @@ class NcclCommunicator:
         self.rank, self.size, self.deadline = place.rank, place.size, deadline
         self.memory: Any = CudaMemory(device)
         self._cupy, self._library, self._place, self._store = cupy, library, place, store
-        self._epoch = _epochs["next"]
-        _epochs["next"] += 1
+        self._epoch = turn(store.name)
         self._lock = threading.RLock()
         self.failure: RemoteError | None = None
         self._open = True

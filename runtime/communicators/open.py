@@ -9,39 +9,47 @@ from typing import Any
 
 from runtime.communicators.base import Communicator
 from runtime.place import Place
-from runtime.rendezvous import open_store
+from runtime.rendezvous import Store, TorchStore, open_store
 from synth.errors import InvalidUsage
 
-TRANSPORTS = ("nccl", "nccl-cupy", "mpi")
+TRANSPORTS = ("nccl", "nccl-cupy", "mpi", "gloo")
 
 
-def open_communicator(name: str, place: Place, deadline: float) -> Communicator:
+def open_communicator(name: str, place: Place, deadline: float, store: Store | None = None) -> Communicator:
     """Open the transport of this name, or with ``auto`` the first that can work here.
+
+    Args:
+        name: of the transport.
+        place: this rank.
+        deadline: seconds a peer may stay silent.
+        store: where the ranks meet; default what the environment says.
 
     Raises:
         InvalidUsage: unknown, not installed, or it contradicts the launcher.
         RemoteError: a rank does not arrive before the deadline.
     """
     if name == "auto":
-        name = _choose()
+        name = _choose(place)
     if name == "mpi":
         return _open_mpi(place, deadline)
     if name in ("nccl", "nccl-cupy"):
-        return _open_nccl(name, place, deadline)
+        return _open_nccl(name, place, deadline, store)
+    if name == "gloo":
+        return _open_gloo(place, deadline, store)
     raise InvalidUsage(f"transport {name!r}: is not known; must be auto, {' or '.join(TRANSPORTS)}", subject=name)
 
 
-def _choose() -> str:
-    """NCCL where a GPU and CuPy are there, else MPI."""
+def _choose(place: Place) -> str:
+    """NCCL where a GPU and CuPy are there; else gloo under torchrun or in a process group of torch, else MPI."""
     if find_spec("cupy") is not None:
         cupy: Any = import_module("cupy")
         with contextlib.suppress(Exception):  # no driver, or no device
             if cupy.cuda.runtime.getDeviceCount() > 0:
                 return "nccl" if find_spec("nccl") is not None else "nccl-cupy"
-    return "mpi"
+    return "gloo" if place.launcher == "torchrun" and find_spec("torch") is not None else "mpi"
 
 
-def _open_nccl(name: str, place: Place, deadline: float) -> Communicator:
+def _open_nccl(name: str, place: Place, deadline: float, store: Store | None) -> Communicator:
     """NCCL on GPU ``local rank``; beside torch only with the libnccl that torch has loaded."""
     for package in ("cupy", "nccl") if name == "nccl" else ("cupy",):
         if find_spec(package) is None:
@@ -60,7 +68,21 @@ def _open_nccl(name: str, place: Place, deadline: float) -> Communicator:
 
         binding = load_beside_torch(name, CupyNccl)
     devices = int(import_module("cupy").cuda.runtime.getDeviceCount())
-    return NcclCommunicator(binding, place, open_store(place, deadline), place.local % devices, deadline)
+    return NcclCommunicator(binding, place, store or open_store(place, deadline), place.local % devices, deadline)
+
+
+def _open_gloo(place: Place, deadline: float, store: Store | None) -> Communicator:
+    if find_spec("torch") is None:
+        raise InvalidUsage("transport gloo: the package torch is not installed; pip install torch", subject="gloo")
+    from runtime.communicators.gloo import GlooCommunicator
+
+    meeting = store or open_store(place, deadline)
+    if not isinstance(meeting, TorchStore):
+        raise InvalidUsage(
+            f"transport gloo: its ranks meet in torch's store, not at {meeting.name}; start the script with torchrun",
+            subject="gloo",
+        )
+    return GlooCommunicator(meeting, place, deadline=deadline)
 
 
 def _open_mpi(place: Place, deadline: float) -> Communicator:

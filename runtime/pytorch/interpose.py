@@ -1,36 +1,62 @@
-"""Unmodified code on plans: ``torch.distributed.all_to_all_single`` in one process group goes through a synth group.
+"""Unmodified code on plans: ``torch.distributed.all_to_all_single`` in chosen process groups goes through synth.
 
-DeepSpeed-MoE, Megatron and others call that function; nothing in them has to change.
+DeepSpeed's ``deepspeed.moe.sharded_moe._AllToAll`` and Megatron's ``megatron.core.tensor_parallel.all_to_all`` call
+that function by its full name, so replacing the attribute is enough. Code that did ``from torch.distributed import
+all_to_all_single`` before keeps torch's own.
 """
 
 from __future__ import annotations
 
+import threading
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from runtime.group import Group
+from synth.errors import InvalidUsage
 
 _NAME = "all_to_all_single"
+_lock = threading.Lock()
+_routes: dict[Any, Group] = {}
+"""Synth groups by process group; the default process group under None."""
+_original: dict[str, Any] = {}
 
 
 class Interposed:
-    """While this is in place, calls in ``process_group`` use ``group``; :meth:`remove` puts everything back.
+    """While this is in place, calls in one process group use a synth group; :meth:`remove` ends that.
 
     Args:
         group: a synth group with the same ranks in the same order.
         process_group: torch's; None for the default one.
+
+    Raises:
+        InvalidUsage: the process group has other ranks, or is routed already.
     """
 
     def __init__(self, group: Group, process_group: Any = None) -> None:
-        self._distributed: Any = import_module("torch.distributed")
-        self._group, self._process_group = group, process_group
-        self._original = vars(self._distributed)[_NAME]
-        vars(self._distributed)[_NAME] = self._all_to_all_single
+        distributed: Any = import_module("torch.distributed")
+        self._key = _key(distributed, process_group)
+        given = (distributed.get_rank(process_group), distributed.get_world_size(process_group))
+        if given != (group.rank, group.size):
+            raise InvalidUsage(
+                f"interpose: this is rank {group.rank} of {group.size} in the synth group, but rank {given[0]} of "
+                f"{given[1]} in the process group; make the one with synth.pytorch.attach(process_group)"
+            )
+        with _lock:
+            if self._key in _routes:
+                raise InvalidUsage("interpose: this process group goes through a synth group already; remove that")
+            if not _routes:
+                _original[_NAME] = vars(distributed)[_NAME]
+                vars(distributed)[_NAME] = _all_to_all_single
+            _routes[self._key] = group
 
     def remove(self) -> None:
-        """Put torch's own function back."""
-        vars(self._distributed)[_NAME] = self._original
+        """Give the process group back to torch. Removing twice is allowed."""
+        with _lock:
+            if _routes.pop(self._key, None) is not None and not _routes:
+                vars(import_module("torch.distributed"))[_NAME] = _original[_NAME]
 
     def __enter__(self) -> Interposed:
         return self
@@ -38,30 +64,41 @@ class Interposed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.remove()
 
-    def _all_to_all_single(
-        self,
-        output: Any,
-        input: Any,
-        output_split_sizes: Any = None,
-        input_split_sizes: Any = None,
-        group: Any = None,
-        async_op: bool = False,
-    ) -> Any:
-        if group is not self._process_group or input.ndim == 0:
-            return self._original(output, input, output_split_sizes, input_split_sizes, group, async_op)
-        sizes = None if not input_split_sizes else [int(size) for size in input_split_sizes]
-        handle = self._group.all_to_all(input, sizes, out=output, wait=not async_op)
-        return _Work(handle) if async_op else None
+
+def _key(distributed: Any, process_group: Any) -> Any:
+    return None if process_group is None or process_group is distributed.group.WORLD else process_group
 
 
-class _Work:
+def _all_to_all_single(
+    output: Any,
+    input: Any,
+    output_split_sizes: Any = None,
+    input_split_sizes: Any = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    """What stands in for torch's function; its arguments and its answer."""
+    torch: Any = import_module("torch")
+    route = _routes.get(_key(torch.distributed, group))
+    if route is None or input.ndim == 0 or torch.compiler.is_compiling():
+        return _original[_NAME](output, input, output_split_sizes, input_split_sizes, group, async_op)
+    if input_split_sizes or output_split_sizes:
+        sizes = [int(size) for size in input_split_sizes] if input_split_sizes else None
+        handle = route.all_to_all(input, sizes, out=output, wait=not async_op)
+    else:  # equal parts, and as torch asks, of inputs equally long on all ranks: no counts have to be exchanged
+        counts = np.full((route.size, route.size), input.shape[0] // route.size)
+        handle = route.all_to_all(input, counts=counts, out=output, wait=not async_op)
+    return Work(handle) if async_op else None
+
+
+class Work:
     """What torch calls a work: something to wait for."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
     def wait(self, timeout: Any = None) -> bool:
-        """Make the current stream wait."""
+        """Make the current stream wait; on host memory, wait. The group's own deadline holds, whatever the timeout."""
         self._handle.wait()
         return True
 
@@ -71,5 +108,5 @@ class _Work:
 
 
 def interpose(group: Group, process_group: Any = None) -> Interposed:
-    """Route ``all_to_all_single`` of a process group through ``group``."""
+    """Route ``all_to_all_single`` of a process group through ``group``; see :class:`Interposed`."""
     return Interposed(group, process_group)
