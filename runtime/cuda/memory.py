@@ -13,12 +13,11 @@ from weakref import WeakSet
 import numpy as np
 
 from runtime.buffers import Buffers
-from runtime.cuda.kernels import THREADS, TILE, copy_kernel, sum_kernel
+from runtime.cuda.kernels import COPY_SHAPE, SUM_SHAPE, Shape, copy_kernel, sum_kernel
 from runtime.elements import Element, Reduction
 from synth.plan.layout import starts
 from synth.plan.program import Copies, Program, Sums
 
-BLOCKS_PER_PROCESSOR = 8
 TABLES_KEPT = 256
 """Programs whose tables stay on the device."""
 
@@ -28,14 +27,17 @@ class CudaMemory:
 
     Args:
         device: CUDA's number of it.
+        copying: shape of the kernel that copies.
+        adding: shape of the kernel that adds.
     """
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, device: int, *, copying: Shape = COPY_SHAPE, adding: Shape = SUM_SHAPE) -> None:
         self._cupy: Any = import_module("cupy")
         self.device = device
         self._scratch = self._cupy.empty(0, dtype=np.uint8)
         attributes = self._cupy.cuda.Device(device).attributes
-        self._blocks = BLOCKS_PER_PROCESSOR * int(attributes["MultiProcessorCount"])
+        self._processors = int(attributes["MultiProcessorCount"])
+        self._copying, self._adding = copying, adding
         self._tables: OrderedDict[tuple[int, int], tuple[Program, dict[int, Any]]] = OrderedDict()
         self._current: dict[int, Any] = {}
         self.stream: Any = self._cupy.cuda.Stream(non_blocking=True)
@@ -80,7 +82,8 @@ class CudaMemory:
         table, tiles = self._current[id(copies)]
         pointers = [part.data.ptr for part in buffers.parts]
         arguments = (table, np.int32(len(copies)), np.int64(tiles), *pointers, np.int32(buffers.element.itemsize))
-        copy_kernel()((min(tiles, self._blocks),), (THREADS,), arguments)
+        shape = self._copying
+        copy_kernel(shape)((min(tiles, self._processors * shape.blocks),), (shape.threads,), arguments)
 
     def sum(self, sums: Sums, buffers: Buffers, reduction: Reduction) -> None:
         """See :meth:`runtime.buffers.Memory.sum`."""
@@ -89,7 +92,8 @@ class CudaMemory:
         table, tiles = self._current[id(sums)]
         pointers = [part.data.ptr for part in buffers.parts]
         arguments = (table, np.int32(len(sums)), np.int32(len(sums.term_buffer)), np.int64(tiles), *pointers)
-        sum_kernel(buffers.element.name, reduction)((min(tiles, self._blocks),), (THREADS,), arguments)
+        shape, kernel = self._adding, sum_kernel(buffers.element.name, reduction, self._adding)
+        kernel((min(tiles, self._processors * shape.blocks),), (shape.threads,), arguments)
 
     @contextlib.contextmanager
     def stream_of(self, given: Any) -> Iterator[None]:
@@ -136,7 +140,8 @@ class CudaMemory:
         for work in works:
             if not len(work):
                 continue
-            tiles = starts(-(-work.length * itemsize // TILE))
+            shape = self._copying if isinstance(work, Copies) else self._adding
+            tiles = starts(-(-work.length * itemsize // shape.tile))
             if isinstance(work, Copies):
                 part = [work.dst_buffer, work.dst_offset, work.src_buffer, work.src_offset, work.length, tiles]
             else:

@@ -3,7 +3,7 @@
 import cupy
 import numpy as np
 
-from runtime.buffers import HostMemory
+from runtime.buffers import Buffers, HostMemory
 from runtime.cuda.memory import CudaMemory
 from runtime.elements import Element, Reduction
 from synth.plan.layout import starts
@@ -80,62 +80,102 @@ def check_sums(memory, rng):
     return True
 
 
-def _median_seconds(run, repeat=20, times=8):
-    """Of one call, from the device's clock around several that follow each other without a gap."""
-    run()
+def median_seconds(runs, repeat=12):
+    """Of one call, from the device's clock around several that follow each other without a gap.
+
+    Args:
+        runs: the same call on different data, so that no call finds its data in the cache.
+        repeat: how often the device is read.
+    """
+    for run in runs:
+        run()
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     seconds = []
     for _ in range(repeat):
         begin.record()
-        for _ in range(times):
+        for run in runs:
             run()
         end.record()
         end.synchronize()
-        seconds.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3 / times)
+        seconds.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3 / len(runs))
     return float(np.median(seconds))
+
+
+class Bench:
+    """Copies and sums of one size, timed beside a plain copy that moves as many bytes; data rotates.
+
+    Args:
+        mib: bytes that are read, in MiB.
+    """
+
+    def __init__(self, mib):
+        self.n = mib * 2**20
+        sets = max(3, 512 // mib)  # several times the cache
+        self.sources = [cupy.random.randint(0, 256, self.n, dtype=cupy.uint8) for _ in range(min(sets, 8))]
+        for data in self.sources:
+            words = data.view(cupy.uint16)
+            words[:] = (words & 0x03FF) + 0x3C00  # ordinary numbers in every floating type
+        self.targets = [cupy.empty_like(data) for data in self.sources]
+        self.pairs = list(zip(self.sources, self.targets, strict=True))
+        self._plain = {}
+
+    def plain(self, moved):
+        """Bytes per second of a plain copy that reads and writes ``moved`` bytes in all."""
+        n = moved // 2
+        if n not in self._plain:
+            stream = cupy.cuda.get_current_stream().ptr
+            runs = [
+                lambda s=s, t=t: cupy.cuda.runtime.memcpyAsync(t.data.ptr, s.data.ptr, n, 3, stream)
+                for s, t in self.pairs
+            ]
+            self._plain[n] = 2 * n / median_seconds(runs)
+        return self._plain[n]
+
+    def copies(self, memory, itemsize=4, pieces=64, shift=0):
+        """(bytes per second, ratio to the plain copy) of one launch that packs pieces in reverse order."""
+        length = self.n // itemsize // pieces - 64
+        dst = np.arange(pieces) * length
+        src = np.arange(pieces)[::-1] * (length + 16) + shift
+        program, element = _program(_copies(dst, src, np.full(pieces, length))), Element("x", itemsize)
+        work, moved = program.rounds[0].pack, 2 * pieces * length * itemsize
+        memory.prepare(program, element)
+        buffers = [Buffers((source, source, target), element) for source, target in self.pairs]
+        rate = moved / median_seconds([lambda b=b: memory.copy(work, b) for b in buffers])
+        return rate, rate / self.plain(moved)
+
+    def sums(self, memory, name="float32", size=4, terms=2):
+        """(bytes per second, ratio to the plain copy) of one launch that adds parts of an array up."""
+        length = self.n // size // terms // 16 * 16
+        sums = Sums(np.array([1]), np.array([0]), np.array([length]), np.array([0, terms]),
+                    np.zeros(terms, dtype=np.int64), np.arange(terms) * length)  # fmt: skip
+        program, element = _program(sums=sums), Element(name, size)
+        work, moved = program.rounds[0].sums, (terms + 1) * length * size
+        memory.prepare(program, element)
+        buffers = [Buffers((source, target, target), element) for source, target in self.pairs]
+        rate = moved / median_seconds([lambda b=b: memory.sum(work, b, Reduction.SUM) for b in buffers])
+        return rate, rate / self.plain(moved)
+
+
+COPY_CASES = {
+    "pack": {"itemsize": 4},
+    "pack, unaligned by 4": {"itemsize": 4, "shift": 1},
+    "pack bytes, odd": {"itemsize": 1, "shift": 1},
+}
+SUM_CASES = {
+    f"sum of {terms}, {name}": {"name": name, "size": size, "terms": terms}
+    for name, size in (("float32", 4), ("bfloat16", 2))
+    for terms in (2, 4)
+}
 
 
 def bandwidth(memory):
     """Rows of (what, MiB, bytes moved per second / the same of a plain copy) in one run."""
     rows = []
     for mib in (16, 64, 256, 1024):
-        n = mib * 2**20
-        source = cupy.random.randint(0, 256, n, dtype=cupy.uint8)
-        target = cupy.empty_like(source)
-        plain = 2 * n / _median_seconds(lambda s=source, t=target: cupy.cuda.runtime.memcpyAsync(
-            t.data.ptr, s.data.ptr, s.nbytes, 3, cupy.cuda.get_current_stream().ptr))  # fmt: skip
-        rows.append(("plain copy", mib, plain, 1.0))
-        for name, itemsize, pieces, shift in (
-            ("pack", 4, 64, 0),
-            ("pack, unaligned by 4", 4, 64, 1),
-            ("pack bytes, odd", 1, 64, 1),
-        ):
-            length = n // itemsize // pieces - 64
-            dst = np.arange(pieces) * length
-            src = np.arange(pieces)[::-1] * (length + 16) + shift
-            program = _program(_copies(dst, src, np.full(pieces, length)))
-            element = Element("x", itemsize)
-            buffers = memory.bind(source, target, pieces * length, element)
-            memory.prepare(program, element)
-            work = program.rounds[0].pack
-            seconds = _median_seconds(lambda w=work, b=buffers: memory.copy(w, b))
-            rate = 2 * pieces * length * itemsize / seconds
-            rows.append((name, mib, rate, rate / plain))
-        for name, size in (("float32", 4), ("bfloat16", 2)):
-            for terms in (2, 4):
-                element = Element(name, size)
-                length = n // size // terms // 16 * 16
-                sums = Sums(np.array([1]), np.array([0]), np.array([length]), np.array([0, terms]),
-                            np.zeros(terms, dtype=np.int64), np.arange(terms) * length)  # fmt: skip
-                program = _program(sums=sums)
-                data = cupy.zeros(n, dtype=cupy.uint8)
-                data.view(cupy.uint16)[:] = cupy.random.randint(0x3C00, 0x3F00, n // 2, dtype=cupy.uint16)
-                buffers = memory.bind(data, target, 1, element)
-                memory.prepare(program, element)
-                work = program.rounds[0].sums
-                seconds = _median_seconds(lambda w=work, b=buffers: memory.sum(w, b, Reduction.SUM))
-                rate = (terms + 1) * length * size / seconds
-                rows.append((f"sum of {terms}, {name}", mib, rate, rate / plain))
+        bench = Bench(mib)
+        rows.append(("plain copy", mib, bench.plain(2 * bench.n), 1.0))
+        rows += [(what, mib, *bench.copies(memory, **case)) for what, case in COPY_CASES.items()]
+        rows += [(what, mib, *bench.sums(memory, **case)) for what, case in SUM_CASES.items()]
     return rows
 
 
