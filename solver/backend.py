@@ -1,4 +1,4 @@
-"""The only file that knows HiGHS and PuLP.
+"""The only file that knows HiGHS and PuLP, beside :mod:`solver.apart`, which runs HiGHS in a process of its own.
 
 Column generation talks to a live HiGHS model, because adding columns to a solved model is what it does all day.
 """
@@ -18,6 +18,8 @@ import highspy
 import numpy as np
 import pulp  # type: ignore[import-untyped, unused-ignore]
 
+from solver import apart
+from solver.apart import News
 from synth.errors import SolveError
 
 INFINITY = highspy.kHighsInf
@@ -174,12 +176,22 @@ class IntegerProgram:
         """Add a condition such as ``x + y <= 1``."""
         self._problem += condition
 
-    def minimise(self, objective: Any, *, time_limit: float | None = None) -> IntegerSolution:
+    def minimise(
+        self,
+        objective: Any,
+        *,
+        time_limit: float | None = None,
+        cancel: Cancel | None = None,
+        tell: Callable[[News], None] = lambda news: None,
+    ) -> IntegerSolution:
         """Solve; the variables' ``value()`` gives the best found.
 
         Args:
             objective: a linear expression.
             time_limit: in seconds.
+            cancel: asked all the time whether to stop with the best found; a program that asks is solved in a process
+                of its own.
+            tell: called whenever more is known, where ``cancel`` is given.
 
         Raises:
             SolveError: the model is infeasible or HiGHS failed.
@@ -187,6 +199,8 @@ class IntegerProgram:
         _swallow_banner()
         self._problem += objective
         solver = pulp.HiGHS(msg=False, timeLimit=time_limit, gapRel=0.0, threads=1, random_seed=self._seed)
+        if cancel is not None:
+            return self._minimise_apart(solver, time_limit, cancel, tell)
         self._problem.solve(solver)
         model = self._problem.solverModel
         status, info = model.getModelStatus(), model.getInfo()
@@ -195,6 +209,18 @@ class IntegerProgram:
             raise SolveError(f"the integer program ended as {model.modelStatusToString(status)}, not as optimal")
         value = float(info.objective_function_value) if info.primal_solution_status else float("inf")
         return IntegerSolution(not stopped, value, float(info.mip_dual_bound) if self._mixed else value)
+
+    def _minimise_apart(
+        self, solver: Any, time_limit: float | None, cancel: Cancel, tell: Callable[[News], None]
+    ) -> IntegerSolution:
+        solver.createAndConfigureSolver(self._problem)
+        solver.buildSolverModel(self._problem)
+        news = apart.solve(self._problem.solverModel, time_limit=time_limit, seed=self._seed, cancel=cancel, tell=tell)
+        if news.status not in ("Optimal", "Time limit reached", ""):
+            raise SolveError(f"the integer program ended as {news.status}, not as optimal")
+        for variable in self._problem.variables():
+            variable.varValue = news.values.get(variable.index, 0.0)
+        return IntegerSolution(news.status == "Optimal", news.objective, news.bound)
 
 
 def _quiet_model(seed: int) -> Any:

@@ -188,7 +188,16 @@ def solve(
     gap = _gap(seconds, bound.seconds)
     termination = _termination(task, gap)
     return Solved(
-        plan=_finish(task, draft, bound, name, termination),
+        plan=finish(
+            problem,
+            draft,
+            bound,
+            strategy=name,
+            termination=termination,
+            cost=task.cost,
+            launch_ns=launch_ns,
+            seed=seed,
+        ),
         demand=demand,
         strategy=name,
         termination=termination,
@@ -235,9 +244,22 @@ def _termination(task: Task, gap: float) -> Termination:
     return Termination.TIME_LIMIT if time.monotonic() > task.deadline else Termination.FINISHED
 
 
-def _finish(task: Task, draft: Draft, bound: Bound, strategy: str, termination: Termination) -> Plan:
-    """The complete document, verified. Wall time stays out of it: the same request must give the same bytes."""
-    problem = task.problem
+def finish(
+    problem: Problem,
+    draft: Draft,
+    bound: Bound,
+    *,
+    strategy: str,
+    termination: Termination,
+    cost: Cost,
+    launch_ns: float,
+    seed: int,
+) -> Plan:
+    """The complete document, verified. Wall time stays out of it: the same request must give the same bytes.
+
+    Raises:
+        SolveError: the schedule breaks a rule.
+    """
     topology, demand = problem.routes.topology, problem.demand
     bare = draft.plan(problem)
     seconds = draft.pipeline(problem, 0.0).seconds(draft.segments)
@@ -251,9 +273,9 @@ def _finish(task: Task, draft: Draft, bound: Bound, strategy: str, termination: 
             "strategy": strategy,
             "termination": termination.value,
             "gap": float(f"{_gap(seconds, bound.certificate.best_bound_ns * 1e-9):.6g}"),
-            "seed": task.seed,
-            "cost": task.cost.value,
-            "launch_ns": task.launch_ns,
+            "seed": seed,
+            "cost": cost.value,
+            "launch_ns": launch_ns,
             "versions": backend.versions(),
         },
     )

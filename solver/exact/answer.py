@@ -1,0 +1,226 @@
+"""The front door to exact schedules: search, put together, verify, and compare with what the strategies found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solver import portfolio
+from solver.backend import Cancel
+from solver.bound import Problem
+from solver.exact.clock import Clock
+from solver.exact.model import PLAIN_RANKS, check
+from solver.exact.search import Exact, Objective, Tell, least_rounds, least_slots, least_time
+from solver.portfolio import Progress, Solved, Termination
+from solver.schedule.draft import Draft
+from synth.collective import EVERY, Collective, Demand
+from synth.errors import SolveError
+from synth.plan import Chunks, Transfers
+from synth.simulator import Cost
+from synth.topology import Routes, Topology
+from synth.units import format_seconds
+
+PORTFOLIO_PART = 0.25
+"""Part of the time limit that the strategies may use."""
+HALVES = (Collective.REDUCE_SCATTER, Collective.ALLGATHER)
+"""What an allreduce is put together of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactSolved:
+    """A plan and what was proven about it.
+
+    Attributes:
+        solved: the plan, as the portfolio answers; the exact schedule where that is at least as good.
+        exact: what the integer programs found; of an allreduce, both halves together.
+        used: whether the plan is the exact schedule.
+    """
+
+    solved: Solved
+    exact: Exact
+    used: bool
+
+
+def solve(
+    topology: Topology,
+    demand: Demand,
+    *,
+    ranks: Sequence[str] | None = None,
+    objective: Objective | str = Objective.TIME,
+    rounds: int | None = None,
+    chunks: int = 1,
+    unit_bytes_per_s: float | None = None,
+    time_limit: float = 60.0,
+    launch_ns: float = 0.0,
+    seed: int = 0,
+    cancel: Cancel = lambda: False,
+    progress: Callable[[Progress], None] = lambda news: None,
+) -> ExactSolved:
+    """Find a schedule that is proven to be the best of its kind.
+
+    Args:
+        topology: where it runs.
+        demand: what must be delivered.
+        ranks: device id of each rank; default: every GPU.
+        objective: the time, the number of rounds, or of slots; see :mod:`solver.exact.search`.
+        rounds: most rounds; of an allreduce, of each half.
+        chunks: equal parts that every block is cut in.
+        unit_bytes_per_s: for rounds and slots, the rate of a link that carries one chunk.
+        time_limit: seconds; the best so far is given when they are over.
+        launch_ns: cost of starting one round.
+        seed: the same request with the same seed gives the same plan, if time suffices.
+        cancel: asked all the time; when true, the best so far is given within a second.
+        progress: told incumbent, bound and gap.
+
+    Raises:
+        DemandError: the number of ranks is not served, or so few rounds cannot be enough.
+        SolveError: there is no such schedule, or, for rounds and slots, none was found in time.
+    """
+    began = time.monotonic()
+    goal = Objective(objective)
+    routes = Routes.among(topology, ranks)
+    symmetric = routes.ranks > PLAIN_RANKS
+    problem = Problem.of(routes, demand, symmetric=symmetric)
+    check(problem)
+    clock = Clock(began + time_limit, cancel)
+    solved = portfolio.solve(
+        topology,
+        demand,
+        ranks=ranks,
+        time_limit=PORTFOLIO_PART * time_limit,
+        launch_ns=launch_ns,
+        seed=seed,
+        cancel=cancel,
+        progress=progress,
+    )
+    parts = (
+        [demand] if demand.collective is not Collective.ALLREDUCE else [replace(demand, collective=c) for c in HALVES]
+    )
+    found = []
+    for number, part in enumerate(parts):
+        half = Problem.of(routes, part, symmetric=symmetric)
+        bandwidth = solved.bound.certificate.bound_ns * 1e-9 if len(parts) == 1 else 0.0
+        timed = Clock(clock.deadline - clock.left * (len(parts) - 1 - number) / len(parts), cancel)
+        tell = _teller(progress)
+        if goal is Objective.TIME:
+            exact = least_time(
+                half,
+                rounds=rounds,
+                chunks=chunks,
+                launch_ns=launch_ns,
+                bandwidth_seconds=bandwidth,
+                clock=timed,
+                seed=seed,
+                tell=tell,
+            )
+        else:
+            search = least_rounds if goal is Objective.ROUNDS else least_slots
+            exact = search(
+                half, rounds=rounds, chunks=chunks, unit_bytes_per_s=unit_bytes_per_s, clock=timed, seed=seed, tell=tell
+            )
+        found.append(exact)
+    whole = found[0] if len(found) == 1 else _one_after_another(found[0], found[1])
+    return _answer(problem, solved, whole, launch_ns=launch_ns, seed=seed, began=began, cancel=cancel)
+
+
+def _teller(progress: Callable[[Progress], None]) -> Tell:
+    def tell(objective: Objective, rounds: int, incumbent: float, bound: float) -> None:
+        gap = incumbent / bound - 1 if bound > 0 else float("inf")
+        timed = objective is Objective.TIME
+        values = (
+            ("none" if not np.isfinite(x) else format_seconds(x) if timed else f"{x:g} {objective.value}")
+            for x in (incumbent, bound)
+        )
+        line = "exact, at most {} rounds: incumbent {}, bound {}, gap {}".format(
+            rounds, *values, f"{gap:.2%}" if np.isfinite(gap) else "unknown"
+        )
+        known = timed and np.isfinite(incumbent)
+        progress(Progress(line, incumbent if known else None, bound if timed else None, gap if known else None))
+
+    return tell
+
+
+def _one_after_another(first: Exact, second: Exact) -> Exact:
+    """An allreduce: part r is reduced to rank r and spread from there."""
+    draft = None
+    if first.draft is not None and second.draft is not None:
+        before, after = first.draft, second.draft
+        later = int(before.transfers.round.max(initial=-1)) + 1
+        columns = [
+            np.concatenate(
+                [getattr(before.transfers, name), getattr(after.transfers, name) + later * (name == "round")]
+            )
+            for name in Transfers.__slots__
+        ]
+        count = len(before.chunks)
+        every = np.full(count, EVERY)
+        draft = Draft(
+            chunks=Chunks(every, every, np.ones(count, dtype=np.int64)),
+            transfers=Transfers(*columns).sorted(),
+            denominator=before.denominator,
+        )
+    return replace(
+        first,
+        draft=draft,
+        value=first.value + second.value,
+        bound=first.bound + second.bound,
+        rounds=first.rounds + second.rounds,
+        any_rounds=first.any_rounds and second.any_rounds,
+    )
+
+
+def _answer(
+    problem: Problem, solved: Solved, exact: Exact, *, launch_ns: float, seed: int, began: float, cancel: Cancel
+) -> ExactSolved:
+    seconds = time.monotonic() - began
+    timed = exact.objective is Objective.TIME
+    if exact.draft is None:
+        if not timed:
+            raise SolveError(
+                f"exact: found no schedule of {exact.rounds} rounds in {seconds:.1f} s; allow more time or rounds"
+            )
+        return ExactSolved(solved=replace(solved, seconds=seconds), exact=exact, used=False)
+    draft = exact.draft
+    if problem.paired:
+        draft = replace(draft, denominator=draft.denominator * problem.demand.ranks)
+    predicted = draft.pipeline(problem, launch_ns).seconds(1)
+    candidates = solved.candidates | {"exact": predicted}
+    if timed and predicted > solved.predicted_seconds:
+        return ExactSolved(solved=replace(solved, seconds=seconds, candidates=candidates), exact=exact, used=False)
+    gap = max(predicted / solved.bound.seconds - 1, 0.0) if solved.bound.seconds > 0 else 0.0
+    termination = (
+        Termination.OPTIMAL
+        if gap <= 1e-3
+        else Termination.FINISHED
+        if exact.proven
+        else Termination.CANCELLED
+        if cancel()
+        else Termination.TIME_LIMIT
+    )
+    plan = portfolio.finish(
+        problem,
+        draft,
+        solved.bound,
+        strategy="exact",
+        termination=termination,
+        cost=Cost.ROUNDS,
+        launch_ns=launch_ns,
+        seed=seed,
+    )
+    return ExactSolved(
+        solved=replace(
+            solved,
+            plan=plan,
+            strategy="exact",
+            termination=termination,
+            predicted_seconds=predicted,
+            gap=gap,
+            seconds=seconds,
+            candidates=candidates,
+        ),
+        exact=exact,
+        used=True,
+    )
