@@ -83,6 +83,27 @@ def check_seconds(seconds: float, most: float) -> None:
         raise TooManySeconds(f"time_limit: is {seconds:g} s; at most {most:g} s are accepted", subject="#/time_limit")
 
 
+def known_strategies(names: Sequence[str] | None, *, exact: bool) -> tuple[str, ...] | None:
+    """The strategies to try.
+
+    Raises:
+        DemandError: one is not known, or an exact schedule was asked for too.
+    """
+    if names is None:
+        return None
+    from solver import portfolio
+
+    if exact:
+        raise DemandError("#/strategies: do not go with exact, which is one of its own", subject="#/strategies")
+    for position, name in enumerate(names):
+        if name not in portfolio.names():
+            raise DemandError(
+                f"#/strategies/{position}: {shorten(name)} is not known; must be one of {', '.join(portfolio.names())}",
+                subject=f"#/strategies/{position}",
+            )
+    return tuple(names)
+
+
 def bucket(size: int) -> tuple[int, int, int]:
     """(bytes, min, max) of the plan that resolve orders for a size: one per power of two.
 

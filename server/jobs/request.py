@@ -34,6 +34,8 @@ class SolveRequest:
         launch_ns: cost of starting one round.
         time_limit: seconds the solver may take.
         seed: of the solver.
+        strategies: names of those to try; None for all.
+        exact: {objective, rounds, chunks} of an exact schedule; None where none was asked for.
     """
 
     topology: str
@@ -51,6 +53,8 @@ class SolveRequest:
     launch_ns: float = LAUNCH_NS
     time_limit: float = 10.0
     seed: int = 0
+    strategies: tuple[str, ...] | None = None
+    exact: dict[str, Json] | None = None
 
     @classmethod
     def from_document(cls, document: Mapping[str, Json]) -> SolveRequest:
@@ -60,11 +64,16 @@ class SolveRequest:
             values[name] = tuple(values[name])
         for name in ("pairs", "demand"):
             values[name] = None if values[name] is None else tuple(map(tuple, values[name]))
+        if values.get("strategies") is not None:
+            values["strategies"] = tuple(values["strategies"])
         return cls(**values)
 
     def to_document(self) -> dict[str, Json]:
-        """As plain JSON values, for the job's row and the child process."""
-        return asdict(self)
+        """As plain JSON values, for the job's row and the child process.
+
+        Later additions stand there only where they say anything, so that old requests keep their digests.
+        """
+        return _without(asdict(self), *(name for name in ("strategies", "exact") if getattr(self, name) is None))
 
     def to_demand(self) -> Demand:
         """The demand it describes.

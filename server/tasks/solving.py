@@ -35,18 +35,7 @@ def solve(task: Json, report: Report) -> Json:
     demand = request.to_demand()
     found = _renamed(task.get("equal"), machine, request)
     if found is None:
-        module, _, name = task["solver"].partition(":")
-        solved = getattr(importlib.import_module(module), name)(
-            machine,
-            demand,
-            ranks=request.ranks,
-            time_limit=request.time_limit,
-            cost=request.cost,
-            launch_ns=request.launch_ns,
-            seed=request.seed,
-            progress=lambda progress: report(_progress(progress)),
-        )
-        found = solved.plan
+        found = _make(task["solver"], machine, demand, request, report)
         violations = verify(found, machine, bytes=unsaid(found, request.bytes))
         if violations:
             raise InvalidPlan(
@@ -54,6 +43,41 @@ def solve(task: Json, report: Report) -> Json:
                 subject="solver",
             )
     return {"plan": found.text, "digest": found.digest} | _quality(found, machine, demand, request)
+
+
+def _make(solver: str, machine: Topology, demand: Demand, request: SolveRequest, report: Report) -> Plan:
+    """A new plan."""
+
+    def progress(news: object) -> None:
+        report(_progress(news))
+
+    if request.exact is not None:
+        from solver import exact
+
+        return exact.solve(
+            machine,
+            demand,
+            ranks=request.ranks,
+            **request.exact,
+            time_limit=request.time_limit,
+            launch_ns=request.launch_ns,
+            seed=request.seed,
+            progress=progress,
+        ).solved.plan
+    module, _, name = solver.partition(":")
+    more = {} if request.strategies is None else {"strategies": request.strategies}
+    made: Plan = getattr(importlib.import_module(module), name)(
+        machine,
+        demand,
+        ranks=request.ranks,
+        time_limit=request.time_limit,
+        cost=request.cost,
+        launch_ns=request.launch_ns,
+        seed=request.seed,
+        progress=progress,
+        **more,
+    ).plan
+    return made
 
 
 def _quality(found: Plan, machine: Topology, demand: Demand, request: SolveRequest) -> dict[str, Json]:

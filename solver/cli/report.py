@@ -89,23 +89,11 @@ def _lines(asked: Asked, solved: Solved, output: str | None) -> list[str]:
 
 def exact_part(exact: Exact, *, used: bool) -> Part:
     """What was proven by integer programs."""
-
-    def told(value: float) -> float | None:
-        return value if value < float("inf") else None
-
-    document = {
-        "objective": exact.objective.value,
-        "value": told(exact.value),
-        "bound": exact.bound,
-        "gap": told(exact.gap),
-        "proven": exact.proven,
-        "rounds": exact.rounds,
-        "chunks": exact.chunks,
-        "any_rounds": exact.any_rounds,
-        "symmetric": exact.symmetric,
-        "used": used,
-    }
-    return Part(key="exact", document=document, lines=(_proof(exact), *([] if used else [_beaten(exact)])))
+    return Part(
+        key="exact",
+        document=exact.to_document() | {"used": used},
+        lines=(_proof(exact), *([] if used else [_beaten(exact)])),
+    )
 
 
 def _proof(exact: Exact) -> str:

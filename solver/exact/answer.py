@@ -12,13 +12,15 @@ from solver import portfolio
 from solver.backend import Cancel
 from solver.bound import Problem
 from solver.exact.clock import Clock
+from solver.exact.fastest import least_time
 from solver.exact.model import PLAIN_RANKS, check
-from solver.exact.search import Exact, Objective, Tell, least_rounds, least_slots, least_time
+from solver.exact.search import Exact, Objective, Search, Tell
+from solver.exact.slots import least_rounds, least_slots
 from solver.portfolio import Progress, Solved, Termination
 from solver.schedule.draft import Draft
 from synth.collective import EVERY, Collective, Demand
 from synth.errors import SolveError
-from synth.plan import Chunks, Transfers
+from synth.plan import Chunks, Plan, Transfers
 from synth.simulator import Cost
 from synth.topology import Routes, Topology
 from synth.units import format_seconds
@@ -65,7 +67,7 @@ def solve(
         topology: where it runs.
         demand: what must be delivered.
         ranks: device id of each rank; default: every GPU.
-        objective: the time, the number of rounds, or of slots; see :mod:`solver.exact.search`.
+        objective: time (:mod:`solver.exact.fastest`), number of rounds, or of slots (:mod:`solver.exact.slots`).
         rounds: most rounds; of an allreduce, of each half.
         chunks: equal parts that every block is cut in.
         unit_bytes_per_s: for rounds and slots, the rate of a link that carries one chunk.
@@ -101,26 +103,20 @@ def solve(
     )
     found = []
     for number, part in enumerate(parts):
-        half = Problem.of(routes, part, symmetric=symmetric)
-        bandwidth = solved.bound.certificate.bound_ns * 1e-9 if len(parts) == 1 else 0.0
-        timed = Clock(clock.deadline - clock.left * (len(parts) - 1 - number) / len(parts), cancel)
-        tell = _teller(progress)
+        search = Search(
+            problem=Problem.of(routes, part, symmetric=symmetric),
+            rounds=rounds,
+            chunks=chunks,
+            clock=Clock(clock.deadline - clock.left * (len(parts) - 1 - number) / len(parts), cancel),
+            seed=seed,
+            tell=_teller(progress),
+        )
         if goal is Objective.TIME:
-            exact = least_time(
-                half,
-                rounds=rounds,
-                chunks=chunks,
-                launch_ns=launch_ns,
-                bandwidth_seconds=bandwidth,
-                clock=timed,
-                seed=seed,
-                tell=tell,
-            )
+            bandwidth = solved.bound.certificate.bound_ns * 1e-9 if len(parts) == 1 else 0.0
+            exact = least_time(search, launch_ns=launch_ns, bandwidth_seconds=bandwidth)
         else:
-            search = least_rounds if goal is Objective.ROUNDS else least_slots
-            exact = search(
-                half, rounds=rounds, chunks=chunks, unit_bytes_per_s=unit_bytes_per_s, clock=timed, seed=seed, tell=tell
-            )
+            question = least_rounds if goal is Objective.ROUNDS else least_slots
+            exact = question(search, unit_bytes_per_s=unit_bytes_per_s)
         found.append(exact)
     whole = found[0] if len(found) == 1 else _one_after_another(found[0], found[1])
     return _answer(problem, solved, whole, launch_ns=launch_ns, seed=seed, began=began, cancel=cancel)
@@ -182,14 +178,14 @@ def _answer(
             raise SolveError(
                 f"exact: found no schedule of {exact.rounds} rounds in {seconds:.1f} s; allow more time or rounds"
             )
-        return ExactSolved(solved=replace(solved, seconds=seconds), exact=exact, used=False)
+        return _kept(solved, exact, seconds)
     draft = exact.draft
     if problem.paired:
         draft = replace(draft, denominator=draft.denominator * problem.demand.ranks)
     predicted = draft.pipeline(problem, launch_ns).seconds(1)
     candidates = solved.candidates | {"exact": predicted}
     if timed and predicted > solved.predicted_seconds:
-        return ExactSolved(solved=replace(solved, seconds=seconds, candidates=candidates), exact=exact, used=False)
+        return _kept(replace(solved, candidates=candidates), exact, seconds)
     gap = max(predicted / solved.bound.seconds - 1, 0.0) if solved.bound.seconds > 0 else 0.0
     termination = (
         Termination.OPTIMAL
@@ -213,7 +209,7 @@ def _answer(
     return ExactSolved(
         solved=replace(
             solved,
-            plan=plan,
+            plan=_stated(plan, exact),
             strategy="exact",
             termination=termination,
             predicted_seconds=predicted,
@@ -224,3 +220,15 @@ def _answer(
         exact=exact,
         used=True,
     )
+
+
+def _kept(solved: Solved, exact: Exact, seconds: float) -> ExactSolved:
+    """The strategies' plan, because the exact schedule is slower or was not found."""
+    return ExactSolved(
+        solved=replace(solved, plan=_stated(solved.plan, exact), seconds=seconds), exact=exact, used=False
+    )
+
+
+def _stated(plan: Plan, exact: Exact) -> Plan:
+    """The plan with what was proven about its kind."""
+    return replace(plan, solver={**plan.solver, "exact": exact.to_document()})

@@ -8,13 +8,11 @@ orbit, and every image of it moves at the same time along the image of its route
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from solver.apart import News
-from solver.backend import Cancel, IntegerProgram, IntegerSolution, Stopped
+from solver.backend import Cancel, IntegerProgram, Stopped
 from solver.bound import Problem
 from solver.bound.problem import hop_distance
 from solver.schedule.draft import Draft
@@ -133,12 +131,6 @@ class Model:
                 for row, value in zip(rows.tolist(), values.tolist(), strict=True):
                     terms[row].append(float(size[c] * value) * sent)
         return terms
-
-    def minimise(
-        self, objective: Any, *, time_limit: float, cancel: Cancel, tell: Callable[[News], None]
-    ) -> IntegerSolution:
-        """Solve; see :meth:`solver.backend.IntegerProgram.minimise`."""
-        return self.program.minimise(objective, time_limit=time_limit, cancel=cancel, tell=tell)
 
     def draft(self) -> Draft:
         """The schedule that the last solution describes, empty rounds left out."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from solver import exact
 from solver.bound import Problem, prove
-from solver.exact import Clock, Objective, least_rounds, least_time
+from solver.exact import Clock, Objective, Search, least_rounds, least_time
 from synth import plan as plans
 from synth.cli.main import main
 from synth.collective import Collective, Demand
@@ -78,7 +78,7 @@ def test_the_fastest_small_schedule_prices_as_it_says(collective: Collective) ->
 def test_the_bound_is_at_most_the_true_optimum(machine: Topology, collective: Collective, size: int) -> None:
     demand = demand_of(collective, len(machine.gpus), size)
     problem = Problem.of(Routes.among(machine), demand)
-    found = least_time(problem, clock=Clock.after(2))
+    found = least_time(Search(problem=problem, clock=Clock.after(2)))
     assert found.draft is not None
     plan = replace(found.draft, whole=True).plan(problem)
     assert not verify(plan, machine)
@@ -108,7 +108,7 @@ def test_what_is_not_served_is_said() -> None:
         exact.solve(DGX1, demand_of(Collective.ALLTOALL, 8, 64), objective=Objective.SLOTS, chunks=64)
     problem = Problem.of(Routes.among(DGX1), demand_of(Collective.ALLGATHER, 8, 64))
     with pytest.raises(SolveError, match="no schedule of 2 rounds"):
-        least_rounds(problem, chunks=6, rounds=2, clock=Clock.after(20))
+        least_rounds(Search(problem=problem, chunks=6, rounds=2, clock=Clock.after(20)))
 
 
 def test_a_cancelled_search_keeps_the_strategies_plan() -> None:

@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from server import planning
 from server.api.v1 import schemas
+from server.api.v1.schemas.common import Document
 from server.bodies import JsonRoute
 from server.context import Context, Here, Reader, Writer
 from server.jobs.request import SolveRequest
@@ -64,7 +65,17 @@ def _request(context: Context, body: schemas.PlanRequest) -> SolveRequest:
         launch_ns=body.objective.launch_ns,
         time_limit=body.time_limit,
         seed=body.seed,
+        strategies=planning.known_strategies(body.strategies, exact=body.exact is not None),
+        exact=_exact(body),
     )
+
+
+def _exact(body: schemas.PlanRequest) -> Document | None:
+    if body.exact is None:
+        return None
+    if body.objective.cost != "rounds":
+        raise DemandError("#/exact: is proven in the rounds model; leave out objective.cost", subject="#/exact")
+    return body.exact.model_dump()
 
 
 def _sizes(body: schemas.PlanRequest) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ from server.api.v1.schemas.jobs import Job, JobError, Jobs, Progress
 from server.api.v1.schemas.nodes import Node, NodeAnswer, NodeReport, Nodes
 from server.api.v1.schemas.plans import (
     DemandMatrix,
+    ExactAim,
     Objective,
     PlanAnswer,
     PlanPending,
@@ -33,6 +34,7 @@ __all__ = [
     "Digest",
     "Document",
     "Edge",
+    "ExactAim",
     "GroupsAnswer",
     "GroupsRequest",
     "Job",

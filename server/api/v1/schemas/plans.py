@@ -31,6 +31,16 @@ class DemandMatrix(Request):
     bytes: list[list[Annotated[float, Field(ge=0, lt=2**63, allow_inf_nan=False)]]] = Field(min_length=2)
 
 
+class ExactAim(Request):
+    """What an exact schedule of up to 8 ranks (16 that look alike to the machine) shall prove."""
+
+    objective: Literal["time", "rounds", "slots"] = Field(
+        "time", description="the least time, number of rounds of one slot each, or of slots in so many rounds"
+    )
+    rounds: int | None = Field(None, ge=1, le=64, description="most rounds; default as many as may help")
+    chunks: int = Field(1, ge=1, le=64, description="equal parts that every block is cut in")
+
+
 class PlanRequest(Request):
     """A plan to make, unless it is known."""
 
@@ -47,6 +57,10 @@ class PlanRequest(Request):
     objective: Objective = Objective()
     time_limit: float = Field(10.0, gt=0, allow_inf_nan=False, description="seconds the solver may take")
     seed: int = Field(0, ge=0, lt=2**31)
+    strategies: list[str] | None = Field(
+        None, min_length=1, max_length=32, description="names of those to try, as `synth solve --strategy`; default all"
+    )
+    exact: ExactAim | None = Field(None, description="prove a plan of few ranks to be the best of its kind")
 
 
 class PlanAnswer(BaseModel):
