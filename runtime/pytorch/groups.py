@@ -16,7 +16,9 @@ from runtime.rendezvous import TorchStore
 from synth.errors import InvalidUsage
 
 
-def attach(process_group: Any = None, *, transport: str | None = None, deadline: float | None = None, **options: Any) -> Group:
+def attach(
+    process_group: Any = None, *, transport: str | None = None, deadline: float | None = None, **options: Any
+) -> Group:
     """Join the synth group of the same ranks, in the same order, as a process group of torch.
 
     Every rank of the process group calls it, and no other rank has to; ranks meet in torch's own store. Where

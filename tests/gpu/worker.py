@@ -296,11 +296,9 @@ def torch_phase():
 
     import torch.distributed as dist
 
-    from runtime.pytorch.interpose import interpose
-
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "29511"
     dist.init_process_group("gloo", rank=rank, world_size=size)
-    with interpose(ep):
+    with synth.pytorch.interpose(ep):
         sent = torch.full((size * 3, 4), float(rank), device="cuda")
         got = torch.empty_like(sent)
         dist.all_to_all_single(got, sent)

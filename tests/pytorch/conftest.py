@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def need(package: str) -> None:
     """Skip, saying so, where a package is not installed."""
-    if find_spec(package) is None:
+    if find_spec(package.partition(".")[0]) is None or find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
 
 

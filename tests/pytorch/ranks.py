@@ -1,19 +1,21 @@
 """What each rank does; ``torchrun -m tests.pytorch.ranks CASE FOLDER ...``. Leaves ``CASE-RANK.json`` in the folder."""
 
+import contextlib
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 import synth
-from runtime.pytorch.groups import attach
-from runtime.pytorch.interpose import interpose
 from synth.errors import InvalidUsage, RemoteError
+
+attach, interpose = synth.pytorch.attach, synth.pytorch.interpose
 
 
 def ran(ep):
@@ -94,7 +96,9 @@ def interposing():
         return got[:, 0].tolist()
 
     with interpose(world), interpose(ep, half):
-        assert even(None, size, rank) == even(dist.group.WORLD, size, rank) == [r for r in range(size) for _ in range(3)]
+        assert (
+            even(None, size, rank) == even(dist.group.WORLD, size, rank) == [r for r in range(size) for _ in range(3)]
+        )
         mates = dist.get_process_group_ranks(half)
         assert even(half, ep.size, rank) == [float(r) for r in mates for _ in range(3)]
         out, back = [rank + 1 + p for p in range(ep.size)], [mates[p] + 1 + ep.rank for p in range(ep.size)]
@@ -129,11 +133,168 @@ def interposing():
     return {"names": names, "reasons": reasons}
 
 
+def both_ways(call, process_group, **options):
+    """What a function gives over torch and over a synth group in its place, and what the group ran."""
+    theirs = call()
+    ep = attach(process_group, deadline=20, **options)
+    with interpose(ep, process_group):
+        ours = call()
+    for one, other in zip(theirs, ours, strict=True):
+        assert torch.equal(one, other)
+    counted = {f"{name}: {schedule}": stats.calls for (name, schedule), stats in ep.stats().operations.items()}
+    ep.close()
+    return counted
+
+
+def deepspeed():
+    """DeepSpeed's MoE layer as it is, forward and backward."""
+    import deepspeed
+    from deepspeed.moe.layer import MoE
+    from deepspeed.utils import groups
+
+    deepspeed.init_distributed(dist_backend="gloo")
+    torch.manual_seed(dist.get_rank())
+    layer = MoE(8, torch.nn.Linear(8, 8), num_experts=4, ep_size=2, k=2, capacity_factor=2.0)
+    layer.set_deepspeed_parallelism()
+    x = torch.randn(16, 8)
+
+    def step():
+        given = x.clone().requires_grad_()
+        torch.manual_seed(3)
+        out, _, _ = layer(given)
+        out.square().sum().backward()
+        return out.detach(), given.grad
+
+    process_group = groups._get_expert_parallel_group("ep_size_2")
+    counted = both_ways(step, process_group)
+    members = dist.get_process_group_ranks(process_group)
+    dist.destroy_process_group()
+    return {"version": deepspeed.__version__, "counted": counted, "members": members}
+
+
+def megatron():
+    """Megatron's all_to_all, even and uneven, and its token dispatcher, forward and backward."""
+    from megatron.core import __version__
+    from megatron.core.tensor_parallel.mappings import all_to_all
+
+    dist.init_process_group("gloo")
+    torch.cuda.current_device = lambda: "cpu"  # where Megatron makes its outputs
+    rank, size, world = dist.get_rank(), dist.get_world_size(), dist.group.WORLD
+
+    def exchange():
+        counts = [rank + peer for peer in range(size)]
+        uneven = torch.randn(sum(counts), 4, generator=torch.Generator().manual_seed(rank)).requires_grad_()
+        out = all_to_all(world, uneven, np.array(counts), np.array(counts))
+        (out * torch.arange(len(out))[:, None]).sum().backward()
+        even = torch.full((size * 2, 3), float(rank)).requires_grad_()
+        back = all_to_all(world, even)
+        back.square().sum().backward()
+        return out.detach(), uneven.grad, back.detach(), even.grad
+
+    counted = both_ways(exchange, world)
+    dispatched = both_ways(lambda: megatron_dispatcher(rank, size), world)
+    dist.destroy_process_group()
+    return {"version": __version__, "counted": counted, "dispatched": dispatched}
+
+
+def megatron_dispatcher(rank, size):
+    """Tokens to their experts and back through MoEAlltoAllTokenDispatcher; its copies off the GPU are stood in for."""
+    from megatron.core.transformer.moe import token_dispatcher
+    from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    def to_host(tensor, as_numpy=False, record_stream=False):
+        return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
+
+    token_dispatcher.maybe_move_tensor_to_cpu = to_host
+
+    class Stream:
+        def record_event(self):
+            return self
+
+        def synchronize(self):
+            pass
+
+    MoEAlltoAllTokenDispatcher.cuda_dtoh_stream = stream = Stream()
+    torch.cuda.current_stream, torch.cuda.stream = lambda: stream, contextlib.nullcontext
+    config = TransformerConfig(
+        num_layers=1, hidden_size=8, num_attention_heads=1, num_moe_experts=2 * size, moe_router_topk=2,
+        moe_token_dispatcher_type="alltoall", add_bias_linear=False,
+    )  # fmt: skip
+    groups = SimpleNamespace(ep=dist.group.WORLD, expt_tp=None, tp_ep=dist.group.WORLD)
+    dispatcher = MoEAlltoAllTokenDispatcher(2, [2 * rank, 2 * rank + 1], config, groups)
+    generator = torch.Generator().manual_seed(rank)
+    x = torch.randn(6, 1, 8, generator=generator).requires_grad_()
+    probs, chosen = torch.topk(torch.softmax(torch.randn(6, 2 * size, generator=generator), -1), 2)
+    routing = torch.zeros(6, 2 * size, dtype=torch.bool).scatter(1, chosen, True)
+    probs = torch.zeros(6, 2 * size).scatter(1, chosen, probs).requires_grad_()
+    rows, weights = dispatcher.dispatch_preprocess(x, routing, probs)
+    rows, weights = dispatcher.token_dispatch(rows, weights)
+    rows, per_expert, weights = dispatcher.dispatch_postprocess(rows, weights)
+    assert int(per_expert.sum()) == len(rows)
+    scale = torch.repeat_interleave(torch.arange(1.0, 3.0) + 2 * rank, per_expert.long())
+    rows = dispatcher.combine_preprocess(rows * (weights * scale)[:, None])
+    out = dispatcher.combine_postprocess(dispatcher.token_combine(rows))
+    out.square().sum().backward()
+    return out.detach(), x.grad, probs.grad
+
+
+def vllm():
+    """vLLM's default all-to-all manager; its configuration and the step's metadata are stood in for."""
+    import vllm
+    from vllm import forward_context
+    from vllm.distributed import parallel_state
+    from vllm.distributed.device_communicators import all2all
+
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    alone, everyone = [[r] for r in range(size)], [list(range(size))]
+    for name, ranks in (("WORLD", everyone), ("TP", alone), ("PCP", alone), ("DP", everyone), ("EP", everyone)):
+        made = parallel_state.GroupCoordinator(ranks, rank, "gloo", use_device_communicator=True, group_name=name)
+        setattr(parallel_state, f"_{name}", made)
+    parallel = SimpleNamespace(enable_expert_parallel=True)
+    all2all.get_current_vllm_config = lambda: SimpleNamespace(parallel_config=parallel)
+    manager = all2all.AgRsAll2AllManager(parallel_state.get_ep_group().cpu_group)
+    sizes = [3 + r for r in range(size)]
+    metadata = SimpleNamespace(get_chunk_sizes_across_dp_rank=lambda: sizes)
+    group = parallel_state.get_dp_group()
+    ep = attach(group.device_group, deadline=20)
+    with (
+        synth.pytorch.interpose_vllm(ep, group),
+        forward_context.override_forward_context(SimpleNamespace(dp_metadata=metadata)),
+    ):
+        tokens, weights = torch.full((sizes[rank], 4), float(rank)), torch.full((sizes[rank], 2), rank / 2)
+        chosen = torch.full((sizes[rank], 2), rank)
+        rows, per_row, experts = manager.dispatch(tokens, weights, chosen)
+        right = [float(r) for r in range(size) for _ in range(sizes[r])]
+        assert rows[:, 0].tolist() == experts[:, 1].tolist() == (2 * per_row[:, 0]).tolist() == right
+        back = manager.combine(rows * (rank + 1))
+        assert back[:, 0].tolist() == [rank * size * (size + 1) / 2] * sizes[rank]
+        into = manager.combine_into_output(rows, torch.empty(sizes[rank], 4))
+        assert into[:, 0].tolist() == [float(rank * size)] * sizes[rank]
+    try:
+        group.device_communicator.all_gatherv(tokens)
+        raise AssertionError("vLLM's own method is not back")
+    except NotImplementedError:
+        pass
+    counted = {f"{name}: {schedule}": stats.calls for (name, schedule), stats in ep.stats().operations.items()}
+    ep.close()
+    dist.destroy_process_group()
+    return {"version": vllm.__version__, "counted": counted}
+
+
 def leave(case, answer):
     Path(sys.argv[2], f"{case}-{os.environ['RANK']}.json").write_text(json.dumps(answer))
 
 
-CASES = {"gloo": gloo, "failing": failing, "interposing": interposing}
+CASES = {
+    "gloo": gloo,
+    "failing": failing,
+    "interposing": interposing,
+    "deepspeed": deepspeed,
+    "megatron": megatron,
+    "vllm": vllm,
+}
 
 if __name__ == "__main__":
     leave(sys.argv[1], CASES[sys.argv[1]](*sys.argv[3:]))

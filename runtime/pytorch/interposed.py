@@ -82,13 +82,18 @@ def _all_to_all_single(
     route = _routes.get(_key(torch.distributed, group))
     if route is None or input.ndim == 0 or torch.compiler.is_compiling():
         return _original[_NAME](output, input, output_split_sizes, input_split_sizes, group, async_op)
-    if input_split_sizes or output_split_sizes:
-        sizes = [int(size) for size in input_split_sizes] if input_split_sizes else None
+    if _given(input_split_sizes) or _given(output_split_sizes):
+        sizes = [int(size) for size in input_split_sizes] if _given(input_split_sizes) else None
         handle = route.all_to_all(input, sizes, out=output, wait=not async_op)
     else:  # equal parts, and as torch asks, of inputs equally long on all ranks: no counts have to be exchanged
         counts = np.full((route.size, route.size), input.shape[0] // route.size)
         handle = route.all_to_all(input, counts=counts, out=output, wait=not async_op)
     return Work(handle) if async_op else None
+
+
+def _given(sizes: Any) -> bool:
+    """Whether there are split sizes: a list, or what Megatron passes, a numpy array or a tensor."""
+    return sizes is not None and len(sizes) > 0
 
 
 class Work:

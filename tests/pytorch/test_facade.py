@@ -1,0 +1,45 @@
+"""``synth.pytorch``: there without torch, loaded on first use, and never another folder named runtime."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import synth
+from synth.errors import InvalidUsage
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(folder: Path, code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_importing_synth_loads_neither_runtime_nor_torch(tmp_path: Path) -> None:
+    code = "import synth, sys; print([name for name in ('runtime', 'torch', 'numpy') if name in sys.modules])"
+    assert python(tmp_path, code).strip() == "[]"
+    code = "import synth, sys; print(dir(synth.pytorch)); print('torch' in sys.modules)"
+    listed, loaded = python(tmp_path, code).splitlines()
+    assert "interpose" in listed
+    assert loaded == "False"
+
+
+def test_a_folder_of_the_users_own_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "runtime" / "__init__.py").write_text("")
+    said = python(tmp_path, "import synth; synth.pytorch")
+    assert "InvalidUsage" in said
+    assert f"the folder {tmp_path / 'runtime'} hides synth's package 'runtime'" in said
+
+
+def test_what_there_is_not() -> None:
+    with pytest.raises(AttributeError, match=r"'synth\.pytorch' has no attribute 'dispach'"):
+        _ = synth.pytorch.dispach
+    if find_spec("torch") is None:
+        with pytest.raises(InvalidUsage, match="the Python package 'torch' is not installed"):
+            _ = synth.pytorch.attach
