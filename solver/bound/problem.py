@@ -6,7 +6,7 @@ in-tree. An allreduce has two per root, an in-tree and an out-tree, which the pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
@@ -38,7 +38,7 @@ class Commodities:
         shape: [commodities] a :class:`Shape`.
         root: [commodities] where the path starts, or the root of the tree.
         end: [commodities] where the path ends; -1 for trees.
-        size: [commodities] bytes.
+        size: [commodities] bytes; with those of its images where the problem has symmetries.
         block: [commodities] position in ``demand.blocks``.
     """
 
@@ -61,7 +61,8 @@ class Problem:
         demand: what must be delivered.
         commodities: see :class:`Commodities`.
         paired: whether the commodities are the in-trees and then the out-trees of the roots of an allreduce.
-        group: symmetries; commodities are then one per orbit, and rows are orbits of links.
+        group: symmetries; commodities are then one per orbit, with the bytes of all of it (of an allreduce, whose one
+            buffer is shared out among the images, with the bytes of that), and rows are orbits of links.
     """
 
     routes: Routes
@@ -104,8 +105,7 @@ class Problem:
                 root, end, block = np.tile(ranks, 2), np.full(2 * len(ranks), -1), np.zeros(2 * len(ranks), dtype=int)
         commodities = Commodities(shape.astype(np.int64), root, end, blocks.size[block], block)
         if group is not None:
-            kept = np.flatnonzero(np.isin(root, group.representatives))
-            commodities = Commodities(*(getattr(commodities, name)[kept] for name in Commodities.__slots__))
+            commodities = _one_per_orbit(commodities, group, shared=demand.collective is Collective.ALLREDUCE)
         return cls(
             routes=routes,
             demand=demand,
@@ -116,20 +116,23 @@ class Problem:
 
     @cached_property
     def crossing(self) -> sparse.csr_matrix:
-        """[pairs, rows] seconds that one byte sent along the pair's route, and its images, keeps each link busy."""
+        """[pairs, rows] seconds a byte, shared out among the pair's route and its images, keeps each link busy."""
         routes, group = self.routes, self.group
         values = 1.0 / routes.topology.bytes_per_s[routes.links]
         shape = (routes.ranks**2, len(routes.topology.links))
         crossing = sparse.csr_matrix((values, routes.links, routes.starts), shape=shape)
         if group is None:
             return crossing
-        # an allreduce shares one buffer out among the images; otherwise every image carries a block of its own
-        images = 1.0 if self.paired else float(group.order)
         orbit = group.link_orbit
         rows = sparse.csr_matrix(
-            (images / np.bincount(orbit)[orbit], (np.arange(len(orbit)), orbit)), shape=(len(orbit), orbit.max() + 1)
+            (1.0 / np.bincount(orbit)[orbit], (np.arange(len(orbit)), orbit)), shape=(len(orbit), orbit.max() + 1)
         )
         return sparse.csr_matrix(crossing @ rows)
+
+    @property
+    def listed(self) -> Group | None:
+        """The symmetries that plans may state, so that they list one representative per orbit."""
+        return self.group if self.group is not None and self.group.free else None
 
     @cached_property
     def plain(self) -> Problem:
@@ -160,6 +163,16 @@ class Problem:
         weights = np.where(self.routes.exists, (self.crossing @ prices).reshape(ranks, ranks), np.inf)
         np.fill_diagonal(weights, 0.0)
         return weights
+
+
+def _one_per_orbit(commodities: Commodities, group: Group, *, shared: bool) -> Commodities:
+    """One commodity of each orbit, with the bytes of all of it unless the images share one buffer."""
+    root, end = commodities.root, commodities.end
+    whole = (end < 0) | group.fixed[end]  # the end tells no two images apart
+    kept = np.isin(root, group.representatives) & (~group.fixed[root] | whole | np.isin(end, group.representatives))
+    images = 1 if shared else np.where(group.fixed[root] & whole, 1, group.order)
+    sized = replace(commodities, size=commodities.size * images)
+    return Commodities(*(getattr(sized, name)[kept] for name in Commodities.__slots__))
 
 
 def hop_distance(exists: np.ndarray) -> np.ndarray:

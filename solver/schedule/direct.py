@@ -14,7 +14,7 @@ from synth.plan import Chunks, Transfers
 def drafts(task: Task) -> Iterator[Draft]:
     """The one draft there is."""
     demand = task.problem.demand
-    members, group = demand.ranks, task.problem.group
+    members, group = demand.ranks, task.problem.listed
     represented = np.arange(members) if group is None else group.representatives
     if demand.collective is Collective.ALLREDUCE:
         yield _two_rounds(members, represented)

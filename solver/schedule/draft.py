@@ -85,17 +85,17 @@ class Draft:
             chunks=self.chunks,
             transfers=self.transfers,
             demand=demand.matrix,
-            symmetry=None if self.whole or problem.group is None else problem.group.symmetry,
+            symmetry=None if self.whole or problem.listed is None else problem.listed.symmetry,
         )
 
     def pipeline(self, problem: Problem, launch_ns: float) -> Pipeline:
         """The rounds model of this schedule."""
-        if self.whole:
+        if self.whole or problem.listed is None:
             problem = problem.plain
         transfers = self.transfers
         size = chunk_bytes(self.plan(problem), problem.demand)[transfers.chunk]
-        if problem.group is not None and problem.paired:
-            size = size * problem.group.order
+        if problem.listed is not None:
+            size = size * problem.listed.order
         pair = transfers.src * problem.routes.ranks + transfers.dst
         return Pipeline(problem, transfers.round, pair, size, launch_ns)
 

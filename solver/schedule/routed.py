@@ -15,6 +15,7 @@ from solver.schedule.draft import Draft, Strategy, Task
 from solver.schedule.ordering import ordered
 from solver.schedule.polish import polish, route_rounds
 from solver.schedule.rounding import Whole, whole
+from solver.schedule.unfold import unfold
 from synth.collective import Collective
 from synth.plan import Chunks, Transfers
 from synth.simulator import Cost
@@ -111,10 +112,12 @@ def depth_of(draft: Draft) -> int:
 def draft_of(problem: Problem, fractional: Fractional, launch_ns: float, *, delay: np.ndarray | None = None) -> Draft:
     """The plan of one fractional solution, whose routes may begin some rounds later than they could."""
     routes = rounded(problem, fractional)
+    if problem.group is not None and problem.listed is None:  # such symmetries cannot be stated in a plan
+        routes, problem = unfold(problem, routes), problem.plain
     if delay is None or problem.paired:
         return pipeline(problem, routes, launch_ns)
     columns = routes.columns
-    later = np.concatenate([delay, np.zeros(len(problem.commodities), dtype=np.int64)])[routes.kept]
+    later = np.concatenate([delay, np.zeros(routes.kept.max(initial=0) + 1, dtype=np.int64)])[routes.kept]
     fixed = route_rounds(problem, columns) + np.repeat(later, np.diff(columns.starts))
     return pipeline(problem, routes, launch_ns, fixed=fixed)
 
@@ -153,7 +156,8 @@ def joined_at_roots(problem: Problem, columns: Columns, shares: np.ndarray) -> t
     """Pair in-trees with out-trees of the same root: deep ones with shallow ones.
 
     Returns:
-        (columns whose first ranks - 1 hops go in and the others out, labelled by root; their shares, which sum to 1).
+        (columns whose first ranks - 1 hops go in and the others out, labelled by the root's in-tree commodity; their
+        shares, which sum to 1).
     """
     ranks = problem.routes.ranks
     shapes = problem.commodities.shape[columns.commodity]
@@ -165,7 +169,7 @@ def joined_at_roots(problem: Problem, columns: Columns, shares: np.ndarray) -> t
         if len(mine):
             depth[mine] = np.maximum.reduceat(rounds(part, ranks), part.starts[:-1])
     hops, label, values = [], [], []
-    for root in np.unique(roots):
+    for number, root in enumerate(problem.commodities.root[: len(problem.commodities) // 2].tolist()):
         inward = np.flatnonzero((roots == root) & (shapes == Shape.IN_TREE))
         outward = np.flatnonzero((roots == root) & (shapes == Shape.OUT_TREE))
         inward = inward[np.argsort(depth[inward], kind="stable")]
@@ -173,7 +177,7 @@ def joined_at_roots(problem: Problem, columns: Columns, shares: np.ndarray) -> t
         for a, b, share in northwest(shares[inward], shares[outward]):
             pair = columns.take(np.array([inward[a], outward[b]]))
             hops.append(pair.hops)
-            label.append(root)
+            label.append(number)
             values.append(share)
     starts = np.concatenate([[0], np.cumsum([len(part) for part in hops])]).astype(np.int64)
     total = np.array(values)
@@ -220,9 +224,11 @@ def pipeline(problem: Problem, routes: Whole, launch_ns: float, *, fixed: np.nda
     else:
         round = timing.out_tree_rounds(columns, ranks)
     size = blocks.size[block] * routes.shares / routes.denominator
+    if problem.listed is not None and not problem.paired:
+        size = size * problem.listed.order
     segments, _ = timing.Pipeline(problem, round, columns.hops, size[chunk], launch_ns).best()
     transfers = Transfers(chunk, columns.hops // ranks, columns.hops % ranks, round, reduce)
-    images = problem.group.order if problem.group is not None and problem.paired else 1
+    images = problem.listed.order if problem.listed is not None and problem.paired else 1
     return Draft(
         chunks=Chunks(blocks.origin[block], blocks.target[block], routes.shares),
         transfers=transfers.sorted(),

@@ -24,7 +24,7 @@ SEGMENTS = (1, 2, 4, 8, 16, 32, 64)
 def drafts(task: Task) -> Iterator[Draft]:
     """The same routes with more and more segments."""
     demand, routes = task.problem.demand, task.problem.routes
-    group = task.problem.group
+    group = task.problem.listed
     spread = draft(routes.topology, routes.devices[: demand.ranks], None if group is None else group.representatives)
     for segments in SEGMENTS:
         if task.over and segments > 1:

@@ -48,7 +48,7 @@ class Pipeline:
         problem: routes and rates.
         round: [transfers] round of segment 0.
         pair: [transfers] row of each route.
-        size: [transfers] bytes of the whole chunk (of an allreduce: of all its images).
+        size: [transfers] bytes of the whole chunk, with those of its images.
         launch_ns: cost of starting one round.
     """
 

@@ -1,0 +1,119 @@
+"""From routes of one commodity per orbit to routes of every commodity, where a plan cannot state the symmetry.
+
+A commodity whose images are all different hands its routes on as they are: the images load every link of an orbit
+alike. One that all symmetries leave where it is shares its routes out among their images, to the same end. Few images
+are enough: they are chosen one after another, each where it adds least to the busiest links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+
+from solver.bound import Columns, Commodities, Problem
+from solver.schedule.rounding import Whole
+
+MOST = 16
+"""A route of a commodity that stays in place is shared out among at most so many of its images."""
+ELEMENTS = 64
+"""They are chosen among those under so many elements of the group."""
+
+
+def unfold(problem: Problem, routes: Whole) -> Whole:
+    """Whole routes for ``problem.plain`` from those for a problem whose group fixes some ranks.
+
+    Returns:
+        the routes; ``kept`` stays in terms of the columns the given ones were rounded from.
+    """
+    group = problem.group
+    assert group is not None
+    columns, units = routes.columns, routes.shares
+    still = np.flatnonzero(_in_place(problem, columns))
+    free = np.setdiff1d(np.arange(len(columns)), still)
+    images = [_images(problem, columns.take(np.array([column]))) for column in still.tolist()]
+    finer = group.order if problem.paired else min(max((len(few) for few in images), default=1), MOST)
+    parts = [_moved(problem, columns.take(free), element) for element in group.elements]
+    source = [np.tile(free, group.order)]
+    shares = [units[source[0]] * (1 if problem.paired else finer)]
+    load = np.zeros(len(problem.routes.topology.links))
+    for column, few in zip(still.tolist(), images, strict=True):
+        parcels = _shared_out(_link_seconds(problem, few), int(units[column]) * finer, load)
+        used = np.flatnonzero(parcels)
+        parts.append(few.take(used))
+        source.append(np.full(len(used), column))
+        shares.append(parcels[used])
+    return replace(
+        routes,
+        columns=Columns.join(parts),
+        shares=np.concatenate(shares),
+        denominator=routes.denominator * finer,
+        kept=routes.kept[np.concatenate(source)],
+    )
+
+
+def _in_place(problem: Problem, columns: Columns) -> np.ndarray:
+    """[columns] whether no symmetry moves what they carry."""
+    assert problem.group is not None
+    fixed = problem.group.fixed
+    root, end = (side[columns.commodity] for side in (problem.commodities.root, problem.commodities.end))
+    return np.asarray(fixed[root] & ((end < 0) | fixed[end]))
+
+
+def _moved(problem: Problem, columns: Columns, element: np.ndarray) -> Columns:
+    """The images of columns under one element."""
+    ranks = problem.routes.ranks
+    hops = element[columns.hops // ranks] * ranks + element[columns.hops % ranks]
+    listed, everything = problem.commodities, problem.plain.commodities
+    if problem.paired:  # labelled by their root's first commodity, and there the commodities begin with one per rank
+        return Columns(element[listed.root[columns.commodity]], columns.starts, hops)
+    padded = np.append(element, -1)  # an end of -1 stays
+    root, end = padded[listed.root[columns.commodity]], padded[listed.end[columns.commodity]]
+    label = _labels(everything, everything.root, everything.end, ranks)
+    order = np.argsort(label)
+    there = np.searchsorted(label, _labels(listed, root, end, ranks), sorter=order)
+    return Columns(order[there], columns.starts, hops)
+
+
+def _labels(commodities: Commodities, root: np.ndarray, end: np.ndarray, ranks: int) -> np.ndarray:
+    """A number that tells blocks apart by their ends; all commodities but an allreduce's have one shape."""
+    assert len(np.unique(commodities.shape)) <= 1
+    return np.asarray(root * (ranks + 1) + end + 1)
+
+
+def _images(problem: Problem, column: Columns) -> Columns:
+    """Different images of one column that stays in place, under elements spread evenly over the group."""
+    assert problem.group is not None
+    elements, ranks = problem.group.elements, problem.routes.ranks
+    if len(elements) > ELEMENTS:
+        elements = elements[np.arange(ELEMENTS) * len(elements) // ELEMENTS]
+    hops = elements[:, column.hops // ranks] * ranks + elements[:, column.hops % ranks]
+    _, first = np.unique(np.sort(hops, axis=1), axis=0, return_index=True)
+    return Columns.join([_moved(problem, column, element) for element in elements[np.sort(first)]])
+
+
+def _link_seconds(problem: Problem, columns: Columns) -> np.ndarray:
+    """[columns, links] seconds that a byte along each column keeps each link busy."""
+    rows = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
+    shape = (len(columns), problem.routes.ranks**2)
+    hops = sparse.csr_matrix((np.ones(len(rows)), (rows, columns.hops)), shape=shape)
+    return np.asarray((hops @ problem.plain.crossing).toarray())
+
+
+def _shared_out(use: np.ndarray, parcels: int, load: np.ndarray) -> np.ndarray:
+    """[images] how many of so many equal parcels take each image; adds what they load to ``load``.
+
+    Every image takes as many as every other, but for a remainder, which goes where it adds least: to each image one.
+    """
+    count = len(use)
+    taken = np.full(count, parcels // count)
+    load += taken @ use
+    for _ in range(parcels % count):
+        after = np.where(use > 0, load + use, 0.0)
+        busiest = after.max(axis=1)
+        ready = taken == parcels // count
+        best = int(np.lexsort(((after * use).sum(axis=1), busiest, ~ready))[0])
+        taken[best] += 1
+        load += use[best]
+    return taken
