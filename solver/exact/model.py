@@ -38,7 +38,8 @@ class Model:
 
     Attributes:
         root, end: [chunks] where each begins and ends; ``EVERY`` for trees.
-        bytes: [chunks] size.
+        bytes: [chunks] size, with those of its images.
+        images: how many chunks each stands for.
         hops: (from, to) that exist.
         sent: {(chunk, from, to, round): variable}, without those that would come too late.
         fewest: rounds that no schedule can do without.
@@ -60,6 +61,7 @@ class Model:
         self.root = np.repeat(commodities.root, chunks)
         self.end = np.repeat(np.where(spreads(problem), EVERY, commodities.end), chunks)
         self.bytes = np.repeat(commodities.size / chunks, chunks)
+        self.images = 1 if problem.group is None else problem.group.order
         exists = _exists(problem)
         self.hops = [(int(a), int(b)) for a, b in np.argwhere(exists)]
         self.distance = hop_distance(exists)

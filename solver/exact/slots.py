@@ -62,7 +62,7 @@ def _in(search: Search, rounds: int, unit_bytes_per_s: float | None, objective: 
     most = 1 if objective is Objective.ROUNDS else len(model.root) * routes.ranks
     slots = [program.whole(f"slots{r}", 1 if r < model.fewest else 0, most) for r in range(rounds)]
     for r, slot in enumerate(slots):
-        for terms in model.loads(r, np.full(len(model.root), unit)).values():
+        for terms in model.loads(r, np.full(len(model.root), unit * model.images)).values():
             program.require(program.total(terms) <= slot)
     found = search.solve(model, objective, program.total(slots), unit=1.0, floor=floor, tell=search.tell)
     return replace(found, bound=min(float(np.ceil(found.bound - 1e-6)), found.value))

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,6 +98,22 @@ def test_sixteen_ranks_that_look_alike_are_served() -> None:
     assert found.exact.symmetric
     assert found.exact.rounds == 1
     assert_plan_implements(found.solved.plan, machine, found.solved.demand)
+
+
+def test_rounds_of_one_slot_carry_one_chunk_per_unit_of_rate() -> None:
+    machine = catalog.build("mi250x1")
+    found = exact.solve(machine, demand_of(Collective.ALLGATHER, 16, 16_000), objective="rounds", time_limit=30)
+    assert found.exact.proven
+    assert found.exact.symmetric
+    plan = plans.expand(found.solved.plan)
+    routes = Routes.among(machine)
+    unit = machine.bytes_per_s[np.unique(routes.links)].min()
+    for round in range(plan.rounds):
+        here = plan.transfers.round == round
+        pair = plan.transfers.src[here] * 16 + plan.transfers.dst[here]
+        _, links = routes.incidence(pair)
+        carried = np.bincount(links, minlength=len(machine.links))
+        assert (carried <= machine.bytes_per_s / unit).all()
 
 
 def test_what_is_not_served_is_said() -> None:
