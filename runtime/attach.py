@@ -11,7 +11,8 @@ SYNTH_DEADLINE     seconds a peer may stay silent, default 30
 SYNTH_FALLBACK     ``native`` (default) or ``error``: what ranks with different plans do
 SYNTH_TRIAL        ``auto`` (default): at the first call of an operation at a size, plan, native and direct are timed
                    and the fastest is used from then on; ``off``: a plan that fits is used untried
-SYNTH_TELEMETRY    ``on``: the server is told at close what each edge achieved (host memory); default ``off``
+SYNTH_TELEMETRY    ``on``: the server is told at close what each edge achieved; default ``off``
+SYNTH_STATS        ``on`` (default), or ``off``: calls are neither counted nor timed
 SYNTH_QUIET        set: no line about the plan on stderr
 ================== ==================================================================================================
 
@@ -115,6 +116,7 @@ def read_source(
         demand,
         trial=_switch("SYNTH_TRIAL", "auto", "off") == "auto",
         telemetry=_switch("SYNTH_TELEMETRY", "off", "on") == "on",
+        statistics=_switch("SYNTH_STATS", "on", "off") == "on",
     )
 
 

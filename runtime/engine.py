@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -13,25 +12,16 @@ from typing import Any, Self
 import numpy as np
 
 from runtime.arrays import Array
-from runtime.choice import Verdict, hold_trial
 from runtime.communicators import Call, Communicator
-from runtime.counts import input_elements
-from runtime.direct import direct_plan
 from runtime.elements import Reduction
-from runtime.executor import execute
 from runtime.handles import HostHandle
-from runtime.plans import Source, announce, say, settle
-from runtime.pricing import agree_on_choice, alternatives, price
-from runtime.schedules import Operation, Prepared, Schedules
-from runtime.stats import Stats
+from runtime.plans import Source
+from runtime.runner import Runner
+from runtime.schedules import Operation
+from runtime.stats import Stats, Tally
 from runtime.telemetry import WAIT_SECONDS, report
 from synth.collective import Collective
 from synth.errors import InvalidArgument, InvalidUsage, RemoteError, UnmatchedGroup
-from synth.plan import Plan
-from synth.plan.program import Program
-
-ALIGN_BYTES = 16
-"""Pieces begin at multiples of so many bytes where they can, so that a GPU moves 16 bytes per access."""
 
 
 class Engine:
@@ -45,12 +35,12 @@ class Engine:
     def __init__(self, communicator: Communicator, source: Source) -> None:
         self._communicator = communicator
         self._source = source
-        self._schedules: dict[Operation, Schedules] = {}
         self._lock = threading.Lock()
         self._worker: ThreadPoolExecutor | None = None
         self._pending: list[HostHandle] = []
         self._held: list[Any] = []
-        self._stats = Stats(rank=communicator.rank)
+        self._stats = Stats(communicator.rank, communicator.memory)
+        self._runner = Runner(communicator, source, self._stats)
         self._closed = False
 
     # ------------------------------------------------------------ about the group
@@ -96,9 +86,12 @@ class Engine:
             self._closed = True
             if self._worker is not None:
                 self._worker.shutdown(wait=True)
-            on_host = not hasattr(self._communicator.memory, "side_stream")  # on a GPU a round's time is not known
-            reporting = report(self._source, self.ranks, self._stats) if on_host else None
-            self._communicator.close()
+            on_host = not hasattr(self._communicator.memory, "side_stream")
+            if not on_host:  # what the GPU has not finished is not timed yet
+                self._communicator.close()
+            reporting = report(self._source, self.ranks, self._stats)
+            if on_host:
+                self._communicator.close()
             if reporting is not None:
                 reporting.join(WAIT_SECONDS)
 
@@ -118,7 +111,7 @@ class Engine:
         """
         with self._exclusive():
             operation = Operation(Collective(collective), root)
-            self._ready(operation)
+            self._runner.ready(operation)
             return self._stats.reasons[operation.name]
 
     # ------------------------------------------------------------ inside
@@ -132,6 +125,7 @@ class Engine:
         op: str = "sum",
         wait: bool = True,
         gives: bool = True,
+        shift: int | None = None,
     ) -> Any:
         if op not in set(Reduction):
             raise InvalidArgument(f"op: {op!r} is not known; must be one of {', '.join(Reduction)}", subject="op")
@@ -139,7 +133,7 @@ class Engine:
             _ = source.element.sums_in  # raises for types that cannot be added
 
         def run() -> Any:
-            self._perform(operation, counts, source, target, Reduction(op))
+            self._perform(operation, counts, source, target, Reduction(op), shift)
             return target.given if gives else None
 
         return self._issue(run, wait, source.given)
@@ -155,7 +149,22 @@ class Engine:
         if not hasattr(memory, "held"):
             raise InvalidUsage("record: CUDA graphs need arrays on a GPU; this group works on host memory")
         communicator: Any = self._communicator
-        return import_module("runtime.cuda.handles").record(call, like, memory, communicator.follow)
+        runs: list[Tally] = []
+
+        def recorded() -> Any:
+            runs.clear()  # the first of the two runs is a call of its own
+            self._runner.recorded = runs
+            try:
+                return call()
+            finally:
+                self._runner.recorded = None
+
+        def followed() -> None:
+            communicator.follow()
+            for tally in runs:
+                tally.count()
+
+        return import_module("runtime.cuda.handles").record(recorded, like, memory, followed)
 
     def _issue(self, run: Callable[[], Any], wait: bool, given: Any) -> Any:
         """Run now, or on the group's own thread or stream; operations never overtake each other."""
@@ -197,92 +206,11 @@ class Engine:
         source: Array,
         target: Array,
         reduction: Reduction = Reduction.SUM,
+        shift: int | None = None,
     ) -> None:
-        schedules = self._ready(operation)
-        began, tried = time.perf_counter(), len(self._stats.trials)
-        element = source.element
-        bytes = input_elements(operation.collective, counts, self.size) * element.itemsize
-        call = Call(operation.collective, counts, source.data, target.data, element, reduction, operation.root or 0)
-        planned = schedules.planned(counts, bytes, element.itemsize)
-        waited, rounds, name = 0.0, 0, "native"
-        with self._communicator.memory.stream_of(source.given):
-            order = self._order(schedules, planned, call, bytes)
-            if len(self._stats.trials) > tried:
-                began = time.perf_counter()  # a trial is no part of the call
-            for name in order:
-                if name != "native":
-                    prepared = schedules.direct if name == "direct" or planned is None else planned
-                    program, seconds = self._carry_out(prepared, call)
-                    self._stats.record_edges(program, element.itemsize, seconds)
-                    waited, rounds = sum(seconds.values()), len(program.rounds)
-                    break
-                if self._communicator.native(call):
-                    break
-        self._stats.fallbacks += schedules.plan is not None and not name.startswith("plan")
-        self._stats.record(
-            operation.name,
-            name,
-            bytes=len(source.data),
-            seconds=time.perf_counter() - began,
-            wait=waited,
-            rounds=rounds,
-        )
-
-    def _order(self, schedules: Schedules, planned: Prepared | None, call: Call, bytes: int) -> tuple[str, ...]:
-        """What to run: the first of these that can carry the call out. A plan may have to win a trial before."""
-        if planned is None:
-            return ("direct",) if schedules.forced == "direct" else ("native", "direct")
-        name = planned.name
-        if schedules.forced is not None or not schedules.trial:
-            return (name,)
-        even = call.counts.size < 2 or bool((call.counts == call.counts.flat[0]).all())
-        kind = (call.element.name, call.reduction) if call.collective.reduces else None
-        key = (bytes.bit_length(), name, even, kind)
-        if key not in schedules.verdicts:
-            stream = getattr(self._communicator.memory, "stream", None)
-            if stream is not None and stream.is_capturing():
-                return (name,)  # nothing can be timed while a graph is recorded
-            schedules.verdicts[key] = self._try_out(schedules, planned, call, bytes)
-        return schedules.verdicts[key].order
-
-    def _try_out(self, schedules: Schedules, planned: Prepared, call: Call, bytes: int) -> Verdict:
-        candidates: dict[str, Callable[[], bool]] = {
-            "native": lambda: self._communicator.native(call),
-            "direct": lambda: bool(self._carry_out(schedules.direct, call)),
-            planned.name: lambda: bool(self._carry_out(planned, call)),
-        }
-        verdict = hold_trial(self._communicator, schedules.operation.name, bytes, candidates)
-        self._stats.trials.append(verdict)
-        say(self.rank, self.size, schedules.operation, verdict.reason)
-        return verdict
-
-    def _carry_out(self, prepared: Prepared, call: Call) -> tuple[Program, dict[int, float]]:
-        program = prepared.program(call.counts, max(1, ALIGN_BYTES // call.element.itemsize))
-        seconds = execute(self._communicator, program, call.source, call.target, call.element, call.reduction)
-        return program, seconds
-
-    def _ready(self, operation: Operation) -> Schedules:
-        """The operation's schedules; the first call looks for a plan and agrees on it with the other ranks."""
-        if operation not in self._schedules:
-            plan, reason = settle(self._communicator, self._source, operation)
-            announce(self.rank, self.size, operation, reason)
-            self._stats.reasons[operation.name] = reason
-            self._schedules[operation] = self._choices(operation, plan)
-        return self._schedules[operation]
-
-    def _choices(self, operation: Operation, plan: Plan | None) -> Schedules:
-        if plan is None:
-            return Schedules(operation, self.rank, self.size, None)
-        topology, environment = self._source.topology, self._source.environment
-        others: tuple[Plan, ...] = ()
-        pricing = None
-        if operation.collective is Collective.ALLTOALL and topology is not None:
-            others = alternatives(environment.plan_files if environment is not None else (), plan, topology)
-            pricing = price((plan, *others), direct_plan(operation.collective, self.size), topology)
-        trial, pricing = agree_on_choice(self._communicator, self._source.trial, pricing)
-        if pricing is None:
-            others = ()
-        return Schedules(operation, self.rank, self.size, plan, others=others, pricing=pricing, trial=trial)
+        data, root = (source.data, target.data), operation.root or 0
+        call = Call(operation.collective, counts, *data, source.element, reduction, root, shift)
+        self._runner.perform(operation, call, source.given)
 
 
 class _Exclusive:

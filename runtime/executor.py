@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from runtime.communicators.base import Communicator
+from runtime.buffers import Buffers, Memory
 from runtime.elements import Element, Reduction
-from synth.plan.program import Program
+from synth.plan.program import Message, Program
+
+
+class Exchanger(Protocol):
+    """What carries a program's rounds: a communicator, or several that share a memory."""
+
+    memory: Memory
+
+    def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
+        """See :meth:`runtime.communicators.base.Communicator.group`."""
 
 
 def execute(
-    communicator: Communicator,
+    communicator: Exchanger,
     program: Program,
     source: Any,
     target: Any,
     element: Element,
     reduction: Reduction = Reduction.SUM,
-) -> dict[int, float]:
+    marks: list[Any] | None = None,
+) -> None:
     """Carry out a program.
 
     Args:
         communicator: whose rank is the program's.
         program: offsets in elements.
         source: the input's bytes; only read.
-        target: the output's bytes; must not overlap the input.
+        target: the output's bytes; may overlap the input where :func:`runtime.overlap.in_place` made the program.
         element: type of the elements.
         reduction: how contributions are combined.
-
-    Returns:
-        seconds spent in each round's exchange, by the plan's round number.
+        marks: receives the memory's mark before and after the exchange of each round; None takes none.
 
     Raises:
         RemoteError: a peer died or was silent for too long.
@@ -38,12 +46,12 @@ def execute(
     buffers = memory.bind(source, target, program.scratch, element)
     memory.prepare(program, element)
     memory.copy(program.local, buffers)
-    seconds = {}
     for round in program.rounds:
         memory.copy(round.pack, buffers)
-        began = time.perf_counter()
+        if marks is not None:
+            marks.append(memory.now())
         communicator.group(round.sends, round.receives, buffers, round.number)
-        seconds[round.number] = time.perf_counter() - began
+        if marks is not None:
+            marks.append(memory.now())
         memory.copy(round.unpack, buffers)
         memory.sum(round.sums, buffers, reduction)
-    return seconds

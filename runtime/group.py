@@ -10,17 +10,22 @@ import numpy as np
 
 from runtime.arrays import Array, flat
 from runtime.counts import as_counts, even_rows, stand_in
-from runtime.engine import Engine
+from runtime.fixed import FixedCapacity
+from runtime.landing import landing
 from runtime.schedules import Operation
 from synth.collective import Collective
 from synth.errors import InvalidArgument
 
 
-class Group(Engine):
+class Group(FixedCapacity):
     """All operations among a fixed set of ranks; made by :func:`synth.attach`.
 
     Arrays are numpy arrays, CuPy arrays or torch tensors; counts are rows of the first axis. Every rank calls the same
     operations in the same order. With ``wait=False`` an operation returns a handle; its ``wait()`` gives the result.
+
+    ``out`` may share memory with the input in any way: where the schedule can run so it does, else the input is copied
+    first. all_gather, all_reduce, broadcast, reduce and reduce_scatter run without a copy in the places that NCCL
+    knows for them, unless a plan relays through what it has to keep.
 
     Raises:
         InvalidArgument: the call had no effect; the group stays usable.
@@ -44,7 +49,7 @@ class Group(Engine):
             send: [rows, ...] rows for rank 0 first, then for rank 1, and so on.
             send_counts: [ranks] how many rows for each; default equally many.
             counts: [ranks, ranks] everybody's send_counts where all ranks know them: saves an exchange.
-            out: where the rows go; default a new array.
+            out: where the rows go; default a new array. See :meth:`Group` about arrays that share memory.
             wait: False returns a handle.
 
         Returns:
@@ -57,14 +62,8 @@ class Group(Engine):
             if problem is not None:
                 raise problem
             shape = (int(matrix[:, self.rank].sum()), *source.shape[1:])
-            target = source.empty(shape) if out is None else flat(out, name="out")
-            if (target.shape, target.element) != (shape, source.element):
-                raise InvalidArgument(
-                    f"out: is {target.element.name} of shape {target.shape}; "
-                    f"{source.element.name} of shape {shape} arrives",
-                    subject="out",
-                )
-            self._perform(Operation(Collective.ALLTOALL), matrix * source.row, source, target)
+            target, shift = landing(source, shape, out)
+            self._perform(Operation(Collective.ALLTOALL), matrix * source.row, source, target, shift=shift)
             return target.given, matrix[:, self.rank].copy()
 
         return self._issue(run, wait, source.given)
@@ -82,6 +81,7 @@ class Group(Engine):
         send_counts: Sequence[int] | np.ndarray | None = None,
         *,
         counts: np.ndarray | None = None,
+        out: Any = None,
         wait: bool = True,
     ) -> Any:
         """Rows along listed pairs only.
@@ -91,6 +91,7 @@ class Group(Engine):
             send: [rows, ...] this rank's rows, by target; no rows on ranks that only receive.
             send_counts: rows for each of this rank's targets in ascending order; default equally many.
             counts: [ranks, ranks] everybody's rows where all ranks know them: saves an exchange.
+            out: where the rows go; default a new array.
             wait: False returns a handle.
 
         Returns:
@@ -115,57 +116,84 @@ class Group(Engine):
             matrix = as_counts(counts, (self.size, self.size)) if counts is not None else self._share(mine, problem)
             if problem is not None:
                 raise problem
-            target = source.empty((int(matrix[:, self.rank].sum()), *source.shape[1:]))
+            target, shift = landing(source, (int(matrix[:, self.rank].sum()), *source.shape[1:]), out)
             operation = Operation(Collective.SENDRECV, pairs=listed)
-            self._perform(operation, matrix * source.row, source, target)
+            self._perform(operation, matrix * source.row, source, target, shift=shift)
             return target.given, matrix[:, self.rank].copy()
 
         return self._issue(run, wait, source.given)
 
-    def all_gather(self, x: Any, *, counts: Sequence[int] | np.ndarray | None = None, wait: bool = True) -> Any:
-        """Everybody's rows, by rank. ``counts`` where ranks give different numbers of rows."""
+    def all_gather(
+        self, x: Any, *, counts: Sequence[int] | np.ndarray | None = None, out: Any = None, wait: bool = True
+    ) -> Any:
+        """Everybody's rows, by rank; in place where ``x`` is this rank's rows of ``out``.
+
+        Args:
+            x: [rows, ...] this rank's.
+            counts: [ranks] rows of each, where they differ.
+            out: where all rows go; default a new array.
+            wait: False returns a handle.
+        """
         source = flat(x, name="x")
         rows = np.full(self.size, source.rows) if counts is None else as_counts(counts, (self.size,))
         if rows[self.rank] != source.rows:
             raise InvalidArgument(f"counts: say {rows[self.rank]} rows for this rank, which has {source.rows}")
-        target = source.empty((int(rows.sum()), *source.shape[1:]))
-        return self._start(Operation(Collective.ALLGATHER), rows * source.row, source, target, wait=wait)
+        target, shift = landing(source, (int(rows.sum()), *source.shape[1:]), out)
+        return self._start(Operation(Collective.ALLGATHER), rows * source.row, source, target, wait=wait, shift=shift)
 
     def reduce_scatter(
-        self, x: Any, *, counts: Sequence[int] | np.ndarray | None = None, op: str = "sum", wait: bool = True
+        self,
+        x: Any,
+        *,
+        counts: Sequence[int] | np.ndarray | None = None,
+        op: str = "sum",
+        out: Any = None,
+        wait: bool = True,
     ) -> Any:
-        """Everybody's ``x`` combined; rank r keeps the r-th part. ``counts``: rows of each part, default equal."""
+        """Everybody's ``x`` combined; rank r keeps the r-th part; in place where ``out`` is that part of ``x``.
+
+        Args:
+            x: [rows, ...].
+            counts: [ranks] rows of each part; default equal parts.
+            op: sum, min, max or prod.
+            out: where this rank's part goes; default a new array.
+            wait: False returns a handle.
+        """
         source = flat(x, name="x")
         rows = even_rows(source.rows, self.size, "x") if counts is None else as_counts(counts, (self.size,))
         if rows.sum() != source.rows:
             raise InvalidArgument(f"counts: sum to {rows.sum()} rows, but x has {source.rows}", subject="counts")
-        target = source.empty((int(rows[self.rank]), *source.shape[1:]))
-        return self._start(Operation(Collective.REDUCE_SCATTER), rows * source.row, source, target, op, wait)
+        target, shift = landing(source, (int(rows[self.rank]), *source.shape[1:]), out)
+        operation = Operation(Collective.REDUCE_SCATTER)
+        return self._start(operation, rows * source.row, source, target, op, wait, shift=shift)
 
-    def all_reduce(self, x: Any, *, op: str = "sum", wait: bool = True) -> Any:
-        """Everybody's ``x`` combined, on every rank."""
+    def all_reduce(self, x: Any, *, op: str = "sum", out: Any = None, wait: bool = True) -> Any:
+        """Everybody's ``x`` combined, on every rank; in place with ``out=x``."""
         source = flat(x, name="x")
         count = np.asarray(source.rows * source.row)
-        return self._start(Operation(Collective.ALLREDUCE), count, source, source.empty(source.shape), op, wait)
+        target, shift = landing(source, source.shape, out)
+        return self._start(Operation(Collective.ALLREDUCE), count, source, target, op, wait, shift=shift)
 
-    def broadcast(self, x: Any, *, root: int = 0, wait: bool = True) -> Any:
-        """The root's ``x`` on every rank; on the others ``x`` gives shape and type."""
+    def broadcast(self, x: Any, *, root: int = 0, out: Any = None, wait: bool = True) -> Any:
+        """The root's ``x`` on every rank; on the others ``x`` gives shape and type. In place with ``out=x``."""
         source, root = flat(x, name="x"), self._root(root)
         count = np.asarray(source.rows * source.row)
-        target = source.empty(source.shape)
+        target, shift = landing(source, source.shape, out)
         operation = Operation(Collective.BROADCAST, root)
         if self.rank != root:
             nothing = source.empty((0, *source.shape[1:]))
             return self._start(operation, count, nothing, target, wait=wait)
-        return self._start(operation, count, source, target, wait=wait)
+        return self._start(operation, count, source, target, wait=wait, shift=shift)
 
-    def reduce(self, x: Any, *, root: int = 0, op: str = "sum", wait: bool = True) -> Any:
-        """Everybody's ``x`` combined on the root, None elsewhere."""
+    def reduce(self, x: Any, *, root: int = 0, op: str = "sum", out: Any = None, wait: bool = True) -> Any:
+        """Everybody's ``x`` combined on the root, None elsewhere; in place with ``out=x`` on the root."""
         source, root = flat(x, name="x"), self._root(root)
         count = np.asarray(source.rows * source.row)
         at_root = self.rank == root
-        target = source.empty(source.shape if at_root else (0, *source.shape[1:]))
-        return self._start(Operation(Collective.REDUCE, root), count, source, target, op, wait, gives=at_root)
+        shape = source.shape if at_root else (0, *source.shape[1:])
+        target, shift = landing(source, shape, out if at_root else None)
+        operation = Operation(Collective.REDUCE, root)
+        return self._start(operation, count, source, target, op, wait, at_root, shift)
 
     def trial(self, collective: str, like: Any, *, root: int | None = None, repeat: int = 5) -> dict[str, float]:
         """Time what is ready for an operation on real arrays, and use the fastest from now on.
@@ -186,7 +214,7 @@ class Group(Engine):
         if operation.collective is Collective.SENDRECV:
             raise InvalidArgument("trial: sendrecv has nothing to choose from", subject=collective)
         with self._exclusive():
-            schedules = self._ready(operation)
+            schedules = self._runner.ready(operation)
         seconds: dict[str, float] = {}
         for name in ("native", "direct") if schedules.plan is None else ("native", "direct", "plan"):
             schedules.forced = name

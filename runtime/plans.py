@@ -36,6 +36,7 @@ class Source:
         demand: [ranks, ranks] bytes per pair that the alltoall's plan is asked for; None for an even one.
         trial: whether a plan has to win a timed trial before it is used.
         telemetry: whether the server is told what the edges achieved.
+        statistics: whether calls are counted and timed.
     """
 
     environment: Environment | None
@@ -45,6 +46,7 @@ class Source:
     demand: np.ndarray | None = None
     trial: bool = True
     telemetry: bool = False
+    statistics: bool = True
 
 
 def settle(communicator: Communicator, source: Source, operation: Operation) -> tuple[Plan | None, str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from runtime.choice import Verdict
 from runtime.direct import direct_plan
+from runtime.link_classes import LinkClasses
 from runtime.pricing import Pricing
 from synth.collective import Collective
 from synth.plan import Plan
@@ -77,6 +78,7 @@ class Schedules:
         others: further plans that were agreed on, for an alltoall.
         pricing: of the plan, the others and the direct exchange; None leaves the first that fits.
         trial: whether the plan has to win a trial first.
+        classes: the plan's communicators by link class; None where one serves all.
     """
 
     def __init__(
@@ -89,11 +91,12 @@ class Schedules:
         others: Sequence[Plan] = (),
         pricing: Pricing | None = None,
         trial: bool = False,
+        classes: LinkClasses | None = None,
     ) -> None:
         self.operation = operation
         self.plan = None if plan is None else Prepared(plan, rank)
         self.forced: str | None = None  # ``plan``, ``direct`` or ``native`` once a trial has decided
-        self.trial = trial
+        self.trial, self.classes = trial, classes
         self.verdicts: dict[Hashable, Verdict] = {}
         self._ready = [Prepared(other, rank) for other in others]
         if self.plan is not None:

@@ -28,12 +28,13 @@ def report(source: Source, ranks: tuple[str, ...], stats: Stats) -> threading.Th
     environment, topology = source.environment, source.topology
     if not source.telemetry or environment is None or environment.server is None or topology is None:
         return None
-    if max(stats.edges, default=0) >= len(ranks) or stats.rank >= len(ranks):
+    found = stats.edges
+    if max(found, default=0) >= len(ranks) or stats.rank >= len(ranks):
         return None
     edges = [
-        (ranks[stats.rank], ranks[peer], float(edge.bytes), edge.seconds)
-        for peer, edge in sorted(stats.edges.items())
-        if edge.bytes > 0 and edge.seconds > 0
+        (ranks[stats.rank], ranks[peer], float(edge.timed_bytes), edge.seconds)
+        for peer, edge in sorted(found.items())
+        if edge.timed_bytes > 0 and edge.seconds > 0
     ]
     if not edges:
         return None

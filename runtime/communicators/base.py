@@ -30,6 +30,7 @@ class Call:
         element: type of the elements.
         reduction: how contributions are combined, for reductions.
         root: for broadcast and reduce.
+        shift: bytes from the input's first to the output's first where the two share memory; None where they do not.
     """
 
     collective: Collective
@@ -39,6 +40,7 @@ class Call:
     element: Element
     reduction: Reduction = Reduction.SUM
     root: int = 0
+    shift: int | None = None
 
 
 class Communicator(Protocol):
@@ -81,3 +83,29 @@ class Communicator(Protocol):
 
     def close(self) -> None:
         """Release everything; waits for peers as far as the transport needs it, within the deadline."""
+
+
+class Splitting(Communicator, Protocol):
+    """A communicator that can be split into parts; a part ends and fails with the whole."""
+
+    by_class: bool
+    """Whether link classes deserve parts of their own here."""
+
+    def split(self, color: int | None) -> Part | None:
+        """A part of the ranks that gave the same color, in this one's order; None for those that gave none.
+
+        All ranks call it, with nothing under way.
+        """
+
+    def may_split(self) -> str | None:
+        """Why several parts cannot be used beside each other, or None; the same on every rank."""
+
+
+class Part(Communicator, Protocol):
+    """Some ranks of another communicator."""
+
+    def fork(self) -> None:
+        """What follows may overtake what is enqueued elsewhere, until :meth:`join`."""
+
+    def join(self) -> None:
+        """What follows elsewhere waits for what was enqueued since :meth:`fork`."""

@@ -22,7 +22,30 @@ class LocalWorld:
         self.deadline = deadline
         self.changed = threading.Condition()
         self.boxes: dict[tuple[str, int, int], deque[Any]] = {}
-        self.failure: RemoteError | None = None
+        self._failure: RemoteError | None = None
+        self._whole: LocalWorld | None = None
+        self._parts: dict[tuple[int, int], LocalWorld] = {}
+
+    @property
+    def failure(self) -> RemoteError | None:
+        """What ended it, or the whole that it is a part of."""
+        return self._whole.failure if self._whole is not None else self._failure
+
+    @failure.setter
+    def failure(self, failure: RemoteError) -> None:
+        if self._whole is not None:
+            self._whole.failure = failure
+        else:
+            self._failure = failure
+
+    def part(self, turn: int, color: int, size: int) -> LocalWorld:
+        """The mailboxes of a part; the same for all its ranks."""
+        with self.changed:
+            if (turn, color) not in self._parts:
+                made = LocalWorld(size, deadline=self.deadline)
+                made.changed, made._whole = self.changed, self
+                self._parts[turn, color] = made
+            return self._parts[turn, color]
 
     def communicator(self, rank: int) -> LocalCommunicator:
         """The end of one rank."""
@@ -33,6 +56,7 @@ class LocalCommunicator:
     """One rank's end of a :class:`LocalWorld`."""
 
     name = "local"
+    by_class = False
 
     def __init__(self, world: LocalWorld, rank: int) -> None:
         self.world = world
@@ -41,6 +65,8 @@ class LocalCommunicator:
         self.deadline = world.deadline
         self.memory: Memory = HostMemory()
         self._open = True
+        self._splits = 0
+        self._members = list(range(world.size))  # ranks as errors name them: of the whole
 
     @property
     def failure(self) -> RemoteError | None:
@@ -57,8 +83,9 @@ class LocalCommunicator:
             arrived = self._take("data", message.peer, round)
             if len(arrived) != len(region):
                 raise RemoteError(
-                    f"rank {message.peer} sent {len(arrived)} bytes in round {round}; {len(region)} were expected",
-                    rank=message.peer,
+                    f"rank {self._members[message.peer]} sent {len(arrived)} bytes in round {round}; "
+                    f"{len(region)} were expected",
+                    rank=self._members[message.peer],
                     round=round,
                 )
             region[:] = arrived
@@ -72,6 +99,26 @@ class LocalCommunicator:
     def native(self, call: Call) -> bool:
         """There are none."""
         return False
+
+    def split(self, color: int | None) -> LocalCommunicator | None:
+        """See :meth:`Splitting.split`."""
+        members = same_color(self.gather(b"%12d" % (-1 if color is None else color)), self.rank)
+        self._splits += 1
+        if color is None:
+            return None
+        part = self.world.part(self._splits, color, len(members)).communicator(members.index(self.rank))
+        part.memory, part.deadline, part._members = self.memory, self.deadline, members
+        return part
+
+    def may_split(self) -> str | None:
+        """See :meth:`Splitting.may_split`."""
+        return None
+
+    def fork(self) -> None:
+        """Nothing overtakes anything here."""
+
+    def join(self) -> None:
+        """Nothing overtakes anything here."""
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""
@@ -106,7 +153,7 @@ class LocalCommunicator:
                 if box:
                     return box.popleft()
                 if not world.changed.wait(until - time.monotonic()) and time.monotonic() >= until:
-                    world.failure = silent(peer, round, self.deadline)
+                    world.failure = silent(self._members[peer], round, self.deadline)
                     world.changed.notify_all()
 
     def _check(self) -> None:
@@ -114,6 +161,11 @@ class LocalCommunicator:
             raise InvalidUsage("the communicator is closed")
         if (failure := self.world.failure) is not None:
             raise RemoteError(failure.message, rank=failure.rank, round=failure.round)
+
+
+def same_color(colors: list[bytes], rank: int) -> list[int]:
+    """The ranks that gave the same color as this one."""
+    return [peer for peer, color in enumerate(colors) if color == colors[rank]]
 
 
 def silent(peer: int | None, round: int | None, deadline: float) -> RemoteError:

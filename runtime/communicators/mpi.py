@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from runtime.buffers import Buffers, HostMemory, Memory
 from runtime.communicators.base import DEADLINE, Call
-from runtime.communicators.local import silent
+from runtime.communicators.local import same_color, silent
 from runtime.elements import Element
 from synth.collective import Collective
 from synth.errors import InvalidUsage, RemoteError
@@ -44,6 +45,7 @@ class MpiCommunicator:
     """
 
     name = "mpi"
+    by_class = False
 
     def __init__(self, comm: Any = None, *, deadline: float = DEADLINE) -> None:
         self._mpi = start(deadline)
@@ -55,6 +57,8 @@ class MpiCommunicator:
         self._open = True
         self.failure: RemoteError | None = None
         self._unfinished: list[Any] = []
+        self._whole: MpiCommunicator | None = None
+        self._members = list(range(self.size))  # ranks as errors name them: of the whole
         self._comm = world
         self._exchange_host(b"synth", _HELLO)
         self._comm, request = world.Idup()
@@ -112,12 +116,44 @@ class MpiCommunicator:
                     target[:] = source
                 return comm.Ibcast([target, kind], call.root)
 
+    def split(self, color: int | None) -> MpiCommunicator | None:
+        """See :meth:`Splitting.split`; MPI waits in it, so it runs beside a clock once all ranks are here."""
+        members = same_color(self.gather(b"%12d" % (-1 if color is None else color)), self.rank)
+        made: list[Any] = []
+
+        def start() -> None:
+            made.append(self._comm.Split(self._mpi.UNDEFINED if color is None else color, self.rank))
+
+        thread = threading.Thread(target=start, daemon=True)
+        thread.start()
+        thread.join(self.deadline)
+        if not made:
+            failure = silent(None, None, self.deadline)
+            self._give_up(failure)
+            raise failure
+        if color is None:
+            return None
+        part = copy(self)
+        part._comm, part._whole, part._unfinished, part._members = made[0], self, [], members
+        part.rank, part.size = made[0].Get_rank(), made[0].Get_size()
+        return part
+
+    def may_split(self) -> str | None:
+        """See :meth:`Splitting.may_split`."""
+        return None
+
+    def fork(self) -> None:
+        """Nothing overtakes anything here."""
+
+    def join(self) -> None:
+        """Nothing overtakes anything here."""
+
     def synchronize(self) -> None:
         """Nothing is ever pending."""
 
     def is_valid(self) -> bool:
         """See :meth:`Communicator.is_valid`."""
-        return self._open and self.failure is None
+        return self._open and self.failure is None and (self._whole is None or self._whole.is_valid())
 
     def abort(self, reason: str = "") -> None:
         """See :meth:`Communicator.abort`."""
@@ -153,7 +189,8 @@ class MpiCommunicator:
                     if time.monotonic() - began > self.deadline:
                         late = [p for p, r in zip(peers, requests, strict=True) if not r.Test()]
                         if late:
-                            failure = silent(late[0], round, self.deadline)
+                            name = None if late[0] is None else self._members[late[0]]
+                            failure = silent(name, round, self.deadline)
                             self._give_up(failure)
                             raise failure
                 time.sleep(0 if turn <= 2000 else 0.0005)  # give way to the ranks that share this core
@@ -163,6 +200,8 @@ class MpiCommunicator:
             raise failure from error
 
     def _hear_abort(self) -> None:
+        if self._whole is not None:
+            return self._whole._hear_abort()
         status = self._mpi.Status()
         if self._comm.Iprobe(self._mpi.ANY_SOURCE, _ABORT, status):
             note = np.empty(2, dtype=np.int64)
@@ -181,6 +220,8 @@ class MpiCommunicator:
     def _give_up(self, error: RemoteError) -> None:
         """Stop using the communicator and tell the peers why."""
         self.failure, _state["broken"] = error, True
+        if self._whole is not None:
+            return self._whole._give_up(error)
         note = np.array([-1 if value is None else value for value in (error.rank, error.round)], dtype=np.int64)
         for peer in range(self.size):
             if peer not in (self.rank, error.rank):
@@ -190,7 +231,8 @@ class MpiCommunicator:
     def _check(self) -> None:
         if not self._open:
             raise InvalidUsage("the communicator is closed")
-        if (failure := self.failure) is not None:
+        failure = self.failure or (self._whole.failure if self._whole is not None else None)
+        if failure is not None:
             raise RemoteError(failure.message, rank=failure.rank, round=failure.round)
         self._hear_abort()
 

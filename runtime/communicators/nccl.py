@@ -13,83 +13,35 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from runtime.buffers import Buffers
 from runtime.communicators.base import Call
-from runtime.communicators.local import silent
+from runtime.communicators.libnccl import spell
+from runtime.communicators.library import (
+    IN_PROGRESS,
+    LAUNCH_ORDER,
+    LAUNCH_ORDER_SINCE,
+    READY,
+    Library,
+    exchange,
+    native_call,
+)
+from runtime.communicators.local import same_color, silent
+from runtime.communicators.nccl_part import NcclPart
+from runtime.communicators.registered import REGISTER, Registered
 from runtime.cuda.memory import CudaMemory
-from runtime.elements import Reduction
 from runtime.place import Place
 from runtime.rendezvous import Store, meet, turn
-from synth.collective import Collective
 from synth.errors import InvalidUsage, RemoteError
 from synth.plan.program import Message
 
 EXIT_STUCK = 76
 """Exit status of a process whose blocking NCCL call could not be ended in any other way."""
-
-READY, IN_PROGRESS = 0, 7
-_UINT8 = 1
-_TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6, "float32": 7,
-          "float64": 8, "bfloat16": 9}  # fmt: skip
-_OPS = {Reduction.SUM: 0, Reduction.PROD: 1, Reduction.MAX: 2, Reduction.MIN: 3}
-
-
-class Library(Protocol):
-    """One binding of NCCL: raw pointers in, nothing kept."""
-
-    name: str
-    blocking: bool
-
-    def unique_id(self) -> bytes:
-        """A new id, 128 bytes."""
-
-    def connect(self, size: int, rank: int, unique_id: bytes) -> None:
-        """Start joining; done once :meth:`state` is ready."""
-
-    def state(self) -> int:
-        """NCCL's result code: 0 ready, 7 in progress, others are failures."""
-
-    def group_start(self) -> None:
-        """Open a group."""
-
-    def group_end(self) -> None:
-        """Issue the group."""
-
-    def send(self, pointer: int, bytes: int, peer: int, stream: int) -> None:
-        """Send bytes."""
-
-    def receive(self, pointer: int, bytes: int, peer: int, stream: int) -> None:
-        """Receive bytes."""
-
-    def all_reduce(self, source: int, target: int, count: int, kind: int, op: int, stream: int) -> None:
-        """NCCL's own."""
-
-    def reduce(self, source: int, target: int, count: int, kind: int, op: int, root: int, stream: int) -> None:
-        """NCCL's own."""
-
-    def reduce_scatter(self, source: int, target: int, count: int, kind: int, op: int, stream: int) -> None:
-        """NCCL's own; ``count`` is one rank's part."""
-
-    def all_gather(self, source: int, target: int, bytes: int, stream: int) -> None:
-        """NCCL's own; ``bytes`` is one rank's part."""
-
-    def broadcast(self, source: int, target: int, bytes: int, root: int, stream: int) -> None:
-        """NCCL's own."""
-
-    def all_to_all(self, source: int, target: int, bytes: int, stream: int) -> bool:
-        """NCCL's own; ``bytes`` is one block; False where this NCCL has none."""
-
-    def abort(self) -> None:
-        """End everything at once."""
-
-    def destroy(self) -> None:
-        """End in good order."""
 
 
 class NcclCommunicator:
@@ -106,9 +58,15 @@ class NcclCommunicator:
         RemoteError: a rank does not arrive before the deadline.
     """
 
+    in_place = True
+    """Its native collectives take the outputs over inputs that :func:`runtime.overlap.native_in_place` names."""
+    by_class = True
+    """Whether link classes deserve communicators of their own: channels per peer are the fewest of any peer."""
+
     def __init__(self, library: Library, place: Place, store: Store, device: int, deadline: float) -> None:
         cupy: Any = import_module("cupy")
         cupy.cuda.Device(device).use()
+        os.environ.setdefault(LAUNCH_ORDER, "1")  # NCCL reads it at its first communicator; others may follow
         self.name = library.name
         self.rank, self.size, self.deadline = place.rank, place.size, deadline
         self.memory: Any = CudaMemory(device)
@@ -120,44 +78,46 @@ class NcclCommunicator:
         self._inside: tuple[float, int | None, tuple[int, ...]] | None = None
         self._flying: deque[tuple[float, int | None, tuple[int, ...], Any]] = deque()
         self._spare: list[Any] = []
+        self._parts: list[Library] = []
+        self.registered = Registered(lambda: (library, *self._parts), device)
+        if os.environ.get(REGISTER) == "on":
+            self.memory.allocate = self.registered.allocate
         self._watchdog = threading.Thread(target=self._watch, daemon=True, name="synth-watchdog")
         self._watchdog.start()
         own = library.unique_id() if place.rank == 0 else b""
         unique_id = meet(store, f"{self._epoch}/id", place, deadline, own)[0]
-        self._call(None, (), lambda: library.connect(place.size, place.rank, unique_id))
+        self.call(None, (), lambda: library.connect(place.size, place.rank, unique_id))
 
     # ------------------------------------------------------------ exchanges
 
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
         """See :meth:`Communicator.group`."""
-        size, library, stream = buffers.element.itemsize, self._library, self.memory.stream.ptr
-        bases = [part.data.ptr for part in buffers.parts]
-
-        def issue() -> None:
-            library.group_start()
-            try:
-                for m in receives:
-                    library.receive(bases[m.buffer] + m.offset * size, m.length * size, m.peer, stream)
-                for m in sends:
-                    library.send(bases[m.buffer] + m.offset * size, m.length * size, m.peer, stream)
-            finally:
-                library.group_end()
-
-        self._call(round, tuple(m.peer for m in receives), issue)
+        library, stream = self._library, self.memory.stream.ptr
+        self.call(round, tuple(m.peer for m in receives), lambda: exchange(library, sends, receives, buffers, stream))
 
     def gather(self, data: bytes) -> list[bytes]:
         """See :meth:`Communicator.gather`; one small all-gather and a copy to the host."""
+        return self.gather_on(self._library, self.size, data)
+
+    def gather_on(self, library: Library, size: int, data: bytes) -> list[bytes]:
+        """:meth:`gather` among the ranks of one of this communicator's libraries."""
         own = self._cupy.asarray(np.frombuffer(data, dtype=np.uint8))
-        both = self._cupy.empty(len(data) * self.size, dtype=np.uint8)
+        both = self._cupy.empty(len(data) * size, dtype=np.uint8)
         stream = self._cupy.cuda.get_current_stream()
-        self._call(None, (), lambda: self._library.all_gather(own.data.ptr, both.data.ptr, len(data), stream.ptr))
+        self.call(
+            None, (), lambda: library.all_gather(own.data.ptr, both.data.ptr, len(data), stream.ptr), library=library
+        )
         self._finish(stream)
         host = both.get()
-        return [host[peer * len(data) : (peer + 1) * len(data)].tobytes() for peer in range(self.size)]
+        return [host[peer * len(data) : (peer + 1) * len(data)].tobytes() for peer in range(size)]
 
     def native(self, call: Call) -> bool:
         """See :meth:`Communicator.native`; uneven counts have none in NCCL."""
-        issue = self._native(call)
+        return self.native_on(self._library, call, self.rank)
+
+    def native_on(self, library: Library, call: Call, rank: int) -> bool:
+        """:meth:`native` among the ranks of one of this communicator's libraries."""
+        issue = native_call(library, call, rank, self.memory.stream.ptr)
         if issue is None:
             return False
         done = True
@@ -166,36 +126,34 @@ class NcclCommunicator:
             nonlocal done
             done = issue() is not False
 
-        self._call(0, (), checked)
+        self.call(0, (), checked, library=library)
         return done
 
-    def _native(self, call: Call) -> Any:
-        library, stream = self._library, self.memory.stream.ptr
-        source, target, size = call.source.data.ptr, call.target.data.ptr, call.element.itemsize
-        counts = call.counts
-        kind, op = _TYPES.get(call.element.name), _OPS[call.reduction]
-        if counts.size > 1 and (counts != counts.flat[0]).any():
-            return None
-        count = int(counts.flat[0])
-        match call.collective:
-            case Collective.ALLGATHER:
-                return lambda: library.all_gather(source, target, count * size, stream)
-            case Collective.BROADCAST:
-                given = source if self.rank == call.root else target
-                return lambda: library.broadcast(given, target, count * size, call.root, stream)
-            case Collective.ALLTOALL:
-                return lambda: library.all_to_all(source, target, count * size, stream)
-            case Collective.SENDRECV:
-                return None
-        if kind is None:
-            return None
-        match call.collective:
-            case Collective.ALLREDUCE:
-                return lambda: library.all_reduce(source, target, count, kind, op, stream)
-            case Collective.REDUCE:
-                return lambda: library.reduce(source, target, count, kind, op, call.root, stream)
-            case _:
-                return lambda: library.reduce_scatter(source, target, count, kind, op, stream)
+    def split(self, color: int | None) -> NcclPart | None:
+        """See :meth:`Communicator.split`."""
+        self._finish(self.memory.stream)
+        with self._lock:
+            made: Library | None = None
+
+            def start() -> None:
+                nonlocal made
+                made = self._library.split(color, self.rank)
+
+            self.call(None, (), start)
+            if made is not None:
+                self._parts.append(made)
+                self._settle(None, (), made)
+        members = same_color(self.gather(b"%12d" % (-1 if color is None else color)), self.rank)
+        return None if made is None else NcclPart(self, made, tuple(members))
+
+    def may_split(self) -> str | None:
+        """Why several communicators would not be safe here, or None: kernels need one order on all ranks."""
+        version = self._library.version()
+        if version < LAUNCH_ORDER_SINCE:
+            return f"NCCL {spell(version)} does not order the kernels of several communicators; 2.26 does"
+        if os.environ.get(LAUNCH_ORDER) != "1":
+            return f"{LAUNCH_ORDER} is {os.environ.get(LAUNCH_ORDER)!r} and must be 1"
+        return None
 
     # ------------------------------------------------------------ waiting and failing
 
@@ -219,18 +177,37 @@ class NcclCommunicator:
                 recording.release()
             if self.is_valid():
                 self._inside = (time.monotonic(), None, ())
-                self._library.destroy()
+                self.registered.clear()
+                for library in (*self._parts, self._library):
+                    library.destroy()
+                self.registered.free()
                 self._inside = None
             self._open = False
 
-    def _call(self, round: int | None, peers: tuple[int, ...], issue: Any) -> None:
-        """Issue something, poll until NCCL has taken it, and leave an event behind it for the watchdog."""
+    def call(
+        self,
+        round: int | None,
+        peers: tuple[int, ...],
+        issue: Callable[[], Any],
+        *,
+        library: Library | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Issue something, poll until NCCL has taken it, and leave an event behind it for the watchdog.
+
+        Args:
+            round: of the plan; None for what is no round.
+            peers: who has to answer, as ranks of the whole communicator.
+            issue: what to do.
+            library: on which of this communicator's; default its own.
+            stream: where it is enqueued; default the memory's.
+        """
         with self._lock:
             self._check()
             self._inside = (time.monotonic(), round, peers)
             try:
                 issue()
-                self._settle(round, peers)
+                self._settle(round, peers, library or self._library)
             except RemoteError:
                 raise
             except Exception as error:  # the bindings' own errors, of several unrelated types
@@ -241,22 +218,22 @@ class NcclCommunicator:
             finally:
                 self._inside = None
             if round is not None:
-                self.follow(round, peers)
+                self.follow(round, peers, stream)
 
-    def follow(self, round: int | None = None, peers: tuple[int, ...] = ()) -> None:
+    def follow(self, round: int | None = None, peers: tuple[int, ...] = (), stream: Any = None) -> None:
         """Leave an event behind what is on the stream now; the watchdog waits for it."""
-        stream = self.memory.stream
+        stream = self.memory.stream if stream is None else stream
         if not stream.is_capturing():
             event = self._spare.pop() if self._spare else self._cupy.cuda.Event(disable_timing=True)
             event.record(stream)
             self._flying.append((time.monotonic(), round, peers, event))
             self._retire()
 
-    def _settle(self, round: int | None, peers: tuple[int, ...]) -> None:
-        if self._library.blocking:
+    def _settle(self, round: int | None, peers: tuple[int, ...], library: Library) -> None:
+        if library.blocking:
             return
         began, turn = time.monotonic(), 0
-        while (state := self._library.state()) == IN_PROGRESS:
+        while (state := library.state()) == IN_PROGRESS:
             turn += 1
             if time.monotonic() - began > self.deadline:
                 raise self._lost(round, peers)
@@ -325,7 +302,8 @@ class NcclCommunicator:
             self.failure = failure
             if self._library.blocking:
                 self._die(failure.round, failure)
-            self._library.abort()
+            for library in (*self._parts, self._library):
+                library.abort()
 
     def _die(self, round: int | None, failure: RemoteError | None = None) -> None:
         """End a process that is stuck inside a blocking call; nothing else is safe."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,11 @@ class Nccl4py:
         self._raw: Any = import_module("nccl.bindings.nccl")
         self._owner: Any = None
         self._comm: Any = None
+        self._made_by: Nccl4py | None = None
+
+    def version(self) -> int:
+        """See :class:`Library`."""
+        return int(self._raw.get_version())
 
     def unique_id(self) -> bytes:
         """See :class:`Library`."""
@@ -30,8 +36,22 @@ class Nccl4py:
         self._owner = self._core.Communicator.init(size, rank, self._core.UniqueId.from_bytes(unique_id), config)
         self._comm = self._raw.Comm(self._owner.ptr)
 
+    def split(self, color: int | None, key: int) -> Nccl4py | None:
+        """See :class:`Library`; NCCL writes the new communicator's address once the parent is ready."""
+        made = self._owner.split(color, key)
+        if color is None:
+            return None
+        child = copy(self)
+        child._owner, child._comm, child._made_by = made, None, self
+        return child
+
     def state(self) -> int:
         """See :class:`Library`."""
+        if self._comm is None:
+            parent = self._made_by.state() if self._made_by is not None else 0
+            if parent != 0:
+                return parent
+            self._comm = self._raw.Comm(self._owner.ptr)
         return int(self._raw.comm_get_async_error(self._comm))
 
     def group_start(self) -> None:
@@ -72,10 +92,26 @@ class Nccl4py:
 
     def all_to_all(self, source: int, target: int, bytes: int, stream: int) -> bool:
         """See :class:`Library`."""
-        if self._raw.get_version() < 22800:
+        if self.version() < 22800:
             return False
         self._raw.allto_all(source, target, bytes, _UINT8, self._comm, stream)
         return True
+
+    def allocate(self, bytes: int) -> int:
+        """See :class:`Library`."""
+        return int(self._raw.mem_alloc(bytes))
+
+    def free(self, pointer: int) -> None:
+        """See :class:`Library`."""
+        self._raw.mem_free(pointer)
+
+    def register(self, pointer: int, bytes: int) -> int:
+        """See :class:`Library`."""
+        return int(self._raw.comm_register(self._comm, pointer, bytes))
+
+    def deregister(self, handle: int) -> None:
+        """See :class:`Library`."""
+        self._raw.comm_deregister(self._comm, handle)
 
     def abort(self) -> None:
         """See :class:`Library`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +21,10 @@ class CupyNccl:
         self._nccl: Any = import_module("cupy.cuda.nccl")
         self._comm: Any = None
 
+    def version(self) -> int:
+        """See :class:`Library`."""
+        return int(self._nccl.get_version())
+
     def unique_id(self) -> bytes:
         """See :class:`Library`."""
         return bytes(self._nccl.get_unique_id())
@@ -28,6 +33,16 @@ class CupyNccl:
         """See :class:`Library`."""
         self._comm = self._nccl.NcclCommunicator(size, unique_id, rank)
         _kept.append(self._comm)
+
+    def split(self, color: int | None, key: int) -> CupyNccl | None:
+        """See :class:`Library`."""
+        made = self._comm.commSplit(-1 if color is None else color, key)
+        _kept.append(made)
+        if color is None:
+            return None
+        child = copy(self)
+        child._comm = made
+        return child
 
     def state(self) -> int:
         """See :class:`Library`."""
@@ -76,6 +91,19 @@ class CupyNccl:
     def all_to_all(self, source: int, target: int, bytes: int, stream: int) -> bool:
         """CuPy has no binding for it."""
         return False
+
+    def allocate(self, bytes: int) -> int:
+        """CuPy has no binding for it."""
+        return 0
+
+    def free(self, pointer: int) -> None:
+        """Nothing was allocated."""
+
+    def register(self, pointer: int, bytes: int) -> None:
+        """CuPy has no binding for it."""
+
+    def deregister(self, handle: int) -> None:
+        """Nothing was registered."""
 
     def abort(self) -> None:
         """See :class:`Library`."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
-from runtime.buffers import Buffers
-from runtime.cuda.kernels import COPY_SHAPE, SUM_SHAPE, Shape, copy_kernel, sum_kernel
+from runtime.arrays import Array
+from runtime.buffers import Buffers, Slots
+from runtime.cuda.kernels import COPY_SHAPE, SUM_SHAPE, Shape, copy_kernel, slots_kernel, sum_kernel
 from runtime.elements import Element, Reduction
 from synth.plan.layout import starts
 from synth.plan.program import Copies, Program, Sums
 
+TIMED_EVERY = 64
+_ON_DEVICE = 3
 TABLES_KEPT = 256
 """Programs whose tables stay on the device."""
 
@@ -34,6 +37,7 @@ class CudaMemory:
     def __init__(self, device: int, *, copying: Shape = COPY_SHAPE, adding: Shape = SUM_SHAPE) -> None:
         self._cupy: Any = import_module("cupy")
         self.device = device
+        self.allocate: Callable[[int], Any] = lambda size: self._cupy.empty(size, dtype=np.uint8)
         self._scratch = self._cupy.empty(0, dtype=np.uint8)
         attributes = self._cupy.cuda.Device(device).attributes
         self._processors = int(attributes["MultiProcessorCount"])
@@ -44,6 +48,9 @@ class CudaMemory:
         self._own = self.stream
         self._last = self._cupy.cuda.Event(disable_timing=True)
         self._aside = False
+        self._staging = self._cupy.empty(0, dtype=np.uint8)
+        self._dropped = self._cupy.zeros(1, dtype=np.uint64)
+        self._marks: list[Any] = []
         self.recordings: WeakSet[Any] = WeakSet()
 
     def upload(self, array: np.ndarray) -> Any:
@@ -62,7 +69,7 @@ class CudaMemory:
         needed = scratch * element.itemsize
         if self._scratch.size < needed:
             self.stream.synchronize()  # an earlier operation may still use the old one
-            self._scratch = self._cupy.empty(needed, dtype=np.uint8)
+            self._scratch = self.allocate(needed)
         return Buffers((source, target, self._scratch), element)
 
     def prepare(self, program: Program, element: Element) -> None:
@@ -94,6 +101,57 @@ class CudaMemory:
         arguments = (table, np.int32(len(sums)), np.int32(len(sums.term_buffer)), np.int64(tiles), *pointers)
         shape, kernel = self._adding, sum_kernel(buffers.element.name, reduction, self._adding)
         kernel((min(tiles, self._processors * shape.blocks),), (shape.threads,), arguments)
+
+    def staging(self, bytes: int) -> Any:
+        """See :meth:`runtime.buffers.Memory.staging`."""
+        if self._staging.size < bytes:
+            self.stream.synchronize()  # an earlier operation may still use the old one
+            self._staging = self.allocate(bytes)
+        return self._staging[:bytes]
+
+    def stage(self, data: Any) -> Any:
+        """See :meth:`runtime.buffers.Memory.stage`."""
+        copied = self.staging(data.size)
+        self._cupy.cuda.runtime.memcpyAsync(copied.data.ptr, data.data.ptr, data.size, _ON_DEVICE, self.stream.ptr)
+        return copied
+
+    def fill_slots(self, rows: Array, counts: Array, slots: Slots, blocks: Any) -> None:
+        """See :meth:`runtime.buffers.Memory.fill_slots`; one launch, and the host reads nothing."""
+        shape = self._copying
+        tiles = -(-slots.capacity * slots.row // shape.tile)
+        blocks_each = max(1, min(tiles, -(-self._processors * shape.blocks // slots.peers)))
+        numbers = map(np.int64, (slots.capacity, slots.row, slots.block))
+        arguments = (
+            rows.data.data.ptr, np.int64(rows.rows * (slots.stride or 1)), np.int64(slots.stride),
+            counts.data.data.ptr, np.int32(counts.element.itemsize == 8), *numbers,
+            blocks.data.ptr, self._dropped,
+        )  # fmt: skip
+        slots_kernel(shape)((blocks_each, slots.peers), (shape.threads,), arguments)
+
+    def dropped(self) -> int:
+        """See :meth:`runtime.buffers.Memory.dropped`."""
+        self.stream.synchronize()
+        return int(self._dropped.get()[0])
+
+    def timing(self, calls: int) -> bool:
+        """The first calls and then every 64th: a mark costs the host about a microsecond. None in a graph."""
+        return (calls < 4 or calls % TIMED_EVERY == 0) and not self.stream.is_capturing()
+
+    def now(self) -> Any:
+        """See :meth:`runtime.buffers.Memory.now`: an event on the stream in use."""
+        event = self._marks.pop() if self._marks else self._cupy.cuda.Event()
+        event.record(self.stream)
+        return event
+
+    def elapsed(self, first: Any, second: Any) -> float | None:
+        """See :meth:`runtime.buffers.Memory.elapsed`."""
+        if not second.done:
+            return None
+        return float(self._cupy.cuda.get_elapsed_time(first, second)) / 1e3
+
+    def recycle(self, marks: Sequence[Any]) -> None:
+        """See :meth:`runtime.buffers.Memory.recycle`."""
+        self._marks += marks
 
     @contextlib.contextmanager
     def stream_of(self, given: Any) -> Iterator[None]:
@@ -128,7 +186,7 @@ class CudaMemory:
 
     def held(self) -> tuple[Any, ...]:
         """What a recorded graph points into: it must stay as long as the graph."""
-        return (self._scratch, *self._tables.values())
+        return (self._scratch, self._staging, *self._tables.values())
 
     def _upload(self, program: Program, itemsize: int) -> dict[int, Any]:
         columns: list[np.ndarray] = []

@@ -10,8 +10,8 @@ from runtime import choice
 from runtime.attach import attach
 from runtime.choice import hold_trial
 from runtime.direct import direct_plan
-from runtime.engine import Engine
 from runtime.pricing import Pricing, agree_on_choice
+from runtime.runner import Runner
 from synth import plan as plans
 from synth.collective import Collective
 from synth.errors import InputError
@@ -74,16 +74,16 @@ def test_a_trial_is_bounded(in_threads, monkeypatch, budget, runs):
 @pytest.mark.parametrize("slow", ["plan", "direct"])
 def test_the_first_call_at_a_size_tries_and_every_repetition_is_right(in_threads, monkeypatch, plan_file, slow):
     seen = []
-    carry_out = Engine._carry_out
+    follow = Runner._follow
 
-    def watched(self, prepared, call):
+    def watched(self, schedules, prepared, program, call, marks):
         call.target[:] = 0xA5
         time.sleep(0.02 * prepared.name.startswith(slow))
-        result = carry_out(self, prepared, call)
-        seen.append((self.rank, call.target.copy()))
+        result = follow(self, schedules, prepared, program, call, marks)
+        seen.append((self._communicator.rank, call.target.copy()))
         return result
 
-    monkeypatch.setattr(Engine, "_carry_out", watched)
+    monkeypatch.setattr(Runner, "_follow", watched)
 
     def rank(communicator):
         ep = attach(communicator=communicator)
