@@ -18,7 +18,9 @@ from urllib.parse import quote
 
 from runtime.place import Place
 from synth import documents
-from synth.client import Client, Environment
+from synth.client import Environment
+from synth.client.http import Connection
+from synth.client.rendezvous import Rendezvous
 from synth.errors import InvalidUsage, RemoteError
 
 VARIABLE = "SYNTH_RENDEZVOUS"
@@ -79,13 +81,13 @@ class ServerStore:
     """Values at the synth server, under the name of a job; they expire there by themselves.
 
     Args:
-        client: of the server.
-        job: name that every rank of this job gives, and no other job or earlier start of this one.
+        values: of the job.
+        prefix: of all keys.
     """
 
-    def __init__(self, client: Client, job: str, prefix: str = "") -> None:
-        self.name = f"server:{job}/{prefix}"
-        self._client, self._job, self._prefix = client, job, prefix
+    def __init__(self, values: Rendezvous, prefix: str = "") -> None:
+        self.name = f"server:{values.job}/{prefix}"
+        self._values, self._prefix = values, prefix
 
     def put(self, key: str, value: bytes) -> None:
         """See :meth:`Store.put`.
@@ -93,22 +95,22 @@ class ServerStore:
         Raises:
             ServiceError: the server does not take it, or somebody put another value there.
         """
-        self._client.put_value(self._job, self._key(key), value)
+        self._values.put(self._key(key), value)
 
     def get(self, key: str, deadline: float) -> bytes | None:
         """See :meth:`Store.get`; the server holds the request until the value is there."""
-        return self._client.value(self._job, self._key(key), wait=deadline)
+        return self._values.get(self._key(key), wait=deadline)
 
     def collect(self, name: str, size: int, deadline: float) -> list[bytes | None]:
         """See :meth:`Store.collect`; one request for all of them, held until the last is there."""
-        return self._client.values(self._job, self._key(name), size, wait=deadline)
+        return self._values.collect(self._key(name), size, wait=deadline)
 
     def _key(self, key: str) -> str:
         return (self._prefix + key).replace("/", ":")
 
     def under(self, name: str) -> ServerStore:
         """See :meth:`Store.under`."""
-        return ServerStore(self._client, self._job, f"{self._prefix}{name}/")
+        return ServerStore(self._values, f"{self._prefix}{name}/")
 
 
 class TorchStore:
@@ -206,8 +208,8 @@ def _at_server(job: str, deadline: float, given: Mapping[str, str]) -> ServerSto
         raise InvalidUsage(f"{VARIABLE}=server:{job}: SYNTH_SERVER is not set, so there is no server to meet at")
     if not job:
         raise InvalidUsage(f"{VARIABLE}: names no job; write server:JOB, with a name of this start of this job")
-    client = Client(environment.server, token=environment.token, ca_file=environment.ca_file, timeout=deadline)
-    return ServerStore(client, job)
+    connection = Connection(environment.server, token=environment.token, ca_file=environment.ca_file)
+    return ServerStore(Rendezvous(connection, job, timeout=deadline))
 
 
 def meet(store: Store, name: str, place: Place, deadline: float, value: bytes = b"") -> list[bytes]:

@@ -151,6 +151,7 @@ class _Server(uvicorn.Server):
             return
         self._context.draining = True
         self._context.endings.note_all()
+        self._context.lookout.stop()
         asyncio.get_running_loop().call_later(self._context.settings.drain_seconds, self._exit)
 
     def _exit(self) -> None:

@@ -14,6 +14,7 @@ from fastapi import Depends, Request
 from server.auth import Caller, Scope, require
 from server.jobs import process
 from server.jobs.runner import Runner
+from server.lookout import Lookout
 from server.metrics import Metrics
 from server.settings import Settings
 from server.slices import Slices
@@ -77,6 +78,7 @@ class Context:
         runner: of the jobs.
         endings: of jobs, for requests that wait.
         slices: per-rank slices.
+        lookout: for requests that wait for other ranks.
         draining: whether the server is about to stop.
         topologies: those asked for often, by digest or fingerprint.
     """
@@ -87,6 +89,7 @@ class Context:
     runner: Runner
     endings: Endings
     slices: Slices
+    lookout: Lookout = field(default_factory=Lookout)
     draining: bool = False
     topologies: dict[str, Stored] = field(default_factory=dict)
     _checks: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(2))

@@ -10,9 +10,11 @@ InputError
  |   +- TooMuchWork          checking the document takes longer than accepted
  |   +- QueueFull            more jobs are waiting than accepted
  |   +- TooManyJobs          this caller has more unfinished jobs than accepted
+ |   +- TooManyValues        this caller has left more values for its ranks than accepted
  +- RequestError             the request does not have the documented shape
  |   +- MediaTypeError       the body is not declared as JSON
  |   +- HostError            the Host header names another host
+ +- ValueTaken               another rendezvous value is there already
  +- NoPlan                   nothing answers this request yet, and no job may be started for it
 ServiceError
  +- Unauthorized             no token, or one that nobody issued
@@ -75,6 +77,18 @@ class TooManyJobs(LimitError):
     """This caller has more unfinished jobs than accepted."""
 
     code = "limit-jobs"
+
+
+class TooManyValues(LimitError):
+    """This caller has left more rendezvous values than accepted; try again later."""
+
+    code = "limit-rendezvous"
+
+
+class ValueTaken(InputError):
+    """Another rendezvous value is there already."""
+
+    code = "rendezvous-taken"
 
 
 class RequestError(InputError):

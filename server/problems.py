@@ -24,6 +24,8 @@ STATUS: Mapping[type[SynthError], int] = {
     service.BodyTooLarge: 413,
     service.QueueFull: 429,
     service.TooManyJobs: 429,
+    service.TooManyValues: 429,
+    service.ValueTaken: 409,
     service.MediaTypeError: 415,
     service.HostError: 421,
     service.Unauthorized: 401,

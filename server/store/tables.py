@@ -139,3 +139,15 @@ measurements = Table(
     Column("reported_at", Float, nullable=False),
 )
 """What running jobs measured from one GPU to another, summed over their reports."""
+
+rendezvous = Table(
+    "rendezvous",
+    metadata,
+    Column("caller", String(128), primary_key=True),
+    Column("job", String(128), primary_key=True),
+    Column("key", String(200), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Index(None, "expires_at"),
+)
+"""What ranks of a job leave for each other; one token's jobs are hidden from those of others."""

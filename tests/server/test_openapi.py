@@ -53,6 +53,8 @@ def test_the_paths_are_those_of_the_design() -> None:
         "/v1/plans/{digest}",
         "/v1/plans/{digest}/export/{format}",
         "/v1/plans/{digest}/ranks/{rank}",
+        "/v1/rendezvous/{job}",
+        "/v1/rendezvous/{job}/{key}",
         "/v1/resolve",
         "/v1/simulate",
         "/v1/telemetry",

@@ -24,6 +24,8 @@ from server.api.v1.schemas.plans import (
     Range,
     ResolveAnswer,
 )
+from server.api.v1.schemas.rendezvous import Job as RendezvousJob
+from server.api.v1.schemas.rendezvous import Key, RendezvousAnswer, RendezvousValue, RendezvousValues
 from server.api.v1.schemas.telemetry import Edge, MeasuredEdge, SlowEdge, Telemetry, TelemetryAnswer, TelemetryRequest
 from server.api.v1.schemas.topologies import Topologies, TopologyAnswer, TopologyRequest, TopologySummary
 
@@ -40,6 +42,7 @@ __all__ = [
     "Job",
     "JobError",
     "Jobs",
+    "Key",
     "LaunchNs",
     "MeasuredEdge",
     "Node",
@@ -57,6 +60,10 @@ __all__ = [
     "Progress",
     "Range",
     "Rank",
+    "RendezvousAnswer",
+    "RendezvousJob",
+    "RendezvousValue",
+    "RendezvousValues",
     "Request",
     "ResolveAnswer",
     "SimulateAnswer",
