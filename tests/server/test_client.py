@@ -6,7 +6,9 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
@@ -85,8 +87,11 @@ def test_an_uneven_demand(serve: Callable[..., Server], machine: Topology) -> No
     assert (found.plan.demand == matrix).all()
 
 
-def _one_rank(arguments: tuple[str, str]) -> tuple[str, str]:
-    url, cache = arguments
+def _start_together(barrier: Barrier) -> None:
+    barrier.wait(60)
+
+
+def _one_rank(url: str, cache: str) -> tuple[str, str]:
     machine = topology.catalog.build("hgx-h100x1")  # type: ignore[attr-defined]
     request = PlanRequest(topology=machine, collective="alltoall", bytes=4096)
     found = find_plan(request, Environment(server=url, cache=Path(cache), wait=20))
@@ -99,8 +104,9 @@ def test_one_rank_per_node_asks(
 ) -> None:
     monkeypatch.setenv("FAKE_SOLVER_SECONDS", "1.5")
     server = serve("--verbose")
-    with multiprocessing.get_context("fork").Pool(6) as ranks:
-        found = ranks.map(_one_rank, [(server.url, str(tmp_path / "cache"))] * 6, chunksize=1)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(6, spawn, _start_together, (spawn.Barrier(6),)) as ranks:
+        found = list(ranks.map(_one_rank, [server.url] * 6, [str(tmp_path / "cache")] * 6))
     assert {source for source, _ in found} == {"server"}
     assert len({digest for _, digest in found}) == 1
     assert fake_solver.read_text().count("start") == 1

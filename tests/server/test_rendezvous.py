@@ -95,9 +95,8 @@ def arrive(url: str, rank: int, ranks: int, delay: float) -> list[bytes]:
 
 def test_processes_meet_at_a_real_server(serve: Callable[..., Server]) -> None:
     server = serve("--workers", "0")
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        asked = [pool.apply_async(arrive, (server.url, rank, 3, 0.4 * rank)) for rank in range(3)]
-        met = [one.get(60) for one in asked]
+    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
+        met = list(pool.map(arrive, [server.url] * 3, range(3), [3] * 3, [0.0, 0.4, 0.8], timeout=60))
     assert met == [[b"id of rank 0", b"id of rank 1", b"id of rank 2"]] * 3
     place = Place(0, 2, 0, "arguments")
     given = {"SYNTH_SERVER": server.url, "SYNTH_RENDEZVOUS": "server:run-8"}
