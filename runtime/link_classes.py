@@ -15,6 +15,7 @@ import numpy as np
 
 from runtime.buffers import Buffers, Memory
 from runtime.communicators.base import Communicator, Part, Splitting
+from runtime.slices import edges_of
 from synth.errors import InputError, SynthError
 from synth.plan import Plan
 from synth.plan.program import Message
@@ -128,7 +129,7 @@ def classes_of(plan: Plan, topology: Topology, devices: Sequence[str] = ()) -> d
         routes = Routes.among(topology, tuple(devices or topology.gpus)[: plan.members])
     except SynthError:
         return {}
-    pairs = set(zip(plan.transfers.src.tolist(), plan.transfers.dst.tolist(), strict=True))
+    pairs = edges_of(plan)
     found: dict[tuple[int, int], LinkClass] = {}
     for a, b in sorted({(min(pair), max(pair)) for pair in pairs}):
         if max(a, b) >= routes.ranks:

@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from runtime import slices
 from runtime.communicators import Communicator
 from runtime.schedules import Operation
 from synth import plan as plans
@@ -53,7 +55,8 @@ def settle(communicator: Communicator, source: Source, operation: Operation) -> 
     """The plan all ranks use for an operation, and one line that says why; the same on every rank.
 
     Rank 0 looks first, so that a server that is down costs its timeout once and not once per rank. The others look
-    themselves once it found something: a node's ranks share one answer through the client's cache.
+    themselves once it found something: a node's ranks share one answer through the client's cache. In large groups
+    they get their slices of what rank 0 found and verified, see :mod:`runtime.slices`.
 
     Raises:
         UnmatchedGroup: as :func:`agree`.
@@ -66,16 +69,73 @@ def settle(communicator: Communicator, source: Source, operation: Operation) -> 
         found = Found(None, "none", "no plan: rank 0 found none")
         if communicator.rank == 0:
             found = find(source, operation, communicator.size)
-        leader = communicator.gather(found.source[:1].encode())[0]  # f, s, c or n
-        if leader == b"n":
+        leader = _lead(communicator, found)
+        if leader.source == "n":
             return None, found.reason
+        if leader.source == "c" and environment is not None:  # the server is down: no rank has to find that out again
+            source = replace(source, environment=replace(environment, server=None, cache_wanted=True))
+        if leader.digest:
+            return _settle_slices(communicator, source, operation, found, leader.digest)
         if communicator.rank != 0:
-            if leader == b"c" and environment is not None:  # the server is down: no rank has to find that out again
-                source = replace(source, environment=replace(environment, server=None, cache_wanted=True))
             found = find(source, operation, communicator.size)
         return agree(communicator, operation, found.plan, found.reason)
     finally:
         communicator.deadline = deadline
+
+
+class _Leader(NamedTuple):
+    """What rank 0 found: where (f, s, c or n), and the digest where the others shall get their slices of it."""
+
+    source: str
+    digest: str
+
+
+def _lead(communicator: Communicator, found: Found) -> _Leader:
+    sliced = found.plan is not None and found.source in ("server", "cache") and slices.may_slice(found.plan)
+    digest = found.plan.digest if sliced and found.plan is not None else "-" * 64
+    said = communicator.gather((found.source[:1] + digest).encode())[0].decode()
+    return _Leader(said[0], said[1:].strip("-"))
+
+
+def _settle_slices(
+    communicator: Communicator, source: Source, operation: Operation, found: Found, digest: str
+) -> tuple[Plan | None, str]:
+    """Every rank's slice, agreed on: the plan that rank 0 verified is all that the slices together hold."""
+    rank, size, environment = communicator.rank, communicator.size, source.environment
+    assert environment is not None  # rank 0 looked there, and all ranks have the same
+    reason = found.reason if rank == 0 else f"plan {digest[:12]}, slice of rank {rank}"
+    part: slices.Slice | None
+    if found.plan is not None:
+        part, truth = slices.cut(found.plan, rank), slices.sums_of(found.plan).row()
+    else:
+        part, why = slices.fetch(environment, digest, rank, source.topology)
+        reason, truth = reason if part is not None else f"no plan: {why}", bytes(slices.ROW_BYTES)
+    own = bytes(slices.ROW_BYTES) if part is None else slices.sums_of(part).row()
+    sends = np.zeros(size, dtype=bool)
+    if part is not None:
+        sends[part.transfers.dst[part.transfers.src == rank]] = True
+    plan, reason = agree(communicator, operation, part, reason)
+    rows = communicator.gather(own + truth + np.packbits(sends).tobytes())
+    if plan is None or part is None:
+        return None, reason
+    kept = slices.ROW_BYTES
+    wrong = slices.mismatch(slices.Sums.read(rows[0][kept : 2 * kept]), [row[:kept] for row in rows])
+    if wrong is not None:
+        who = "the slices of the ranks together are" if wrong < 0 else f"rank {wrong} has a slice"
+        return None, f"no plan: {operation.name}: {who} not plan {digest[:12]}, so nobody uses one"
+    edges = np.stack([np.unpackbits(np.frombuffer(row[2 * kept :], np.uint8), count=size) for row in rows])
+    if _first_of_node(source, rank, size) and environment.server is not None and rank != 0:
+        slices.keep_whole(environment, _request(source, operation, size), digest)
+    return part.with_(edges=edges.astype(bool)), reason
+
+
+def _first_of_node(source: Source, rank: int, size: int) -> bool:
+    """Whether no lower rank shares this rank's node, and so its cache."""
+    if source.topology is None:
+        return False
+    node = {device.id: device.node for device in source.topology.devices}
+    nodes = [node.get(device) for device in (source.ranks or source.topology.gpus)[:size]]
+    return rank < len(nodes) and nodes.index(nodes[rank]) == rank
 
 
 def find(source: Source, operation: Operation, size: int) -> Found:
@@ -106,8 +166,14 @@ def _look(source: Source, operation: Operation, size: int) -> Found:
         if environment.server is not None and not environment.plan_files:
             return _none("SYNTH_TOPOLOGY is not set, so the server cannot be asked")
         return _from_files(environment.plan_files, operation, size)
+    return find_plan(_request(source, operation, size), environment)
+
+
+def _request(source: Source, operation: Operation, size: int) -> PlanRequest:
+    """What the server is asked; there is a topology."""
+    assert source.topology is not None
     demand = source.demand if operation.collective is Collective.ALLTOALL else None
-    request = PlanRequest(
+    return PlanRequest(
         topology=source.topology,
         collective=operation.collective.value,
         bytes=source.bytes if demand is None else input_bytes(demand),
@@ -116,7 +182,6 @@ def _look(source: Source, operation: Operation, size: int) -> Found:
         root=operation.root,
         pairs=operation.pairs,
     )
-    return find_plan(request, environment)
 
 
 def _from_files(paths: Sequence[str], operation: Operation, size: int) -> Found:

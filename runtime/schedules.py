@@ -13,9 +13,9 @@ from runtime.choice import Verdict
 from runtime.direct import direct_plan
 from runtime.link_classes import LinkClasses
 from runtime.pricing import Pricing
+from runtime.slices import serves
 from synth.collective import Collective
 from synth.plan import Plan
-from synth.plan.layout import unserved
 from synth.plan.lowering import Lowering
 from synth.plan.program import Program
 
@@ -123,7 +123,7 @@ class Schedules:
         fitting = [
             position
             for position, ready in enumerate(self._ready)
-            if ready.plan.min_bytes <= bytes <= ready.plan.max_bytes and unserved(ready.plan, counts) is None
+            if ready.plan.min_bytes <= bytes <= ready.plan.max_bytes and serves(ready.plan, counts)
         ]
         if not fitting:
             return None

@@ -33,7 +33,7 @@ class Lowering:
     def __init__(self, plan: Plan, rank: int) -> None:
         self.plan = expand(plan)
         self.rank = rank
-        self.before, self.after = _share_bounds(self.plan)
+        self.before, self.after = share_bounds(self.plan)
         sends, receives, lifetimes = follow(self.plan, rank)
         slots, self.slots = assign_slots(self.plan, lifetimes)
         self.sends = by_segment(sends, self.plan, slots)
@@ -115,7 +115,7 @@ def lower(plan: Plan, counts: np.ndarray | int, rank: int, *, align: int = 1) ->
     return Lowering(plan, rank).program(counts, align=align)
 
 
-def _share_bounds(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+def share_bounds(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     """[chunks] shares of its block that lie before each chunk, and up to its end; chunks follow each other by index."""
     chunks = plan.chunks
     block = (chunks.origin + 1) * (len(plan.ranks) + 1) + chunks.target + 1
