@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from runtime.arrays import Array
+from runtime.arrays import Array, flat
 from runtime.communicators import Call, Communicator
 from runtime.elements import Reduction
 from runtime.handles import HostHandle
@@ -77,7 +77,8 @@ class Engine:
             self._communicator.gather(b"here")
 
     def stats(self) -> Stats:
-        """What ran so far; see :class:`runtime.stats.Stats`."""
+        """What ran so far; see :class:`runtime.stats.Stats`. Calls that a GPU has not finished are not timed yet."""
+        self._stats.settle()
         return self._stats
 
     def close(self) -> None:
@@ -89,6 +90,7 @@ class Engine:
             on_host = not hasattr(self._communicator.memory, "side_stream")
             if not on_host:  # what the GPU has not finished is not timed yet
                 self._communicator.close()
+            self._stats.settle()
             reporting = report(self._source, self.ranks, self._stats)
             if on_host:
                 self._communicator.close()
@@ -165,6 +167,23 @@ class Engine:
                 tally.count()
 
         return import_module("runtime.cuda.handles").record(recorded, like, memory, followed)
+
+    def register(self, array: Any) -> bool:
+        """Register an array's memory with NCCL, which can then move it without a copy through buffers of its own.
+
+        Both sides of a message have to be registered for that, and only memory from NCCL's own allocator is safe
+        (``nccl.core.interop``). False, and nothing happens, where the transport has no registration.
+        """
+        registered: Any = getattr(self._communicator, "registered", None)
+        with self._exclusive():
+            return registered is not None and bool(registered.add(flat(array).data))
+
+    def deregister(self, array: Any) -> None:
+        """Undo :meth:`register`, before the memory is given back."""
+        registered: Any = getattr(self._communicator, "registered", None)
+        if registered is not None:
+            with self._exclusive():
+                registered.remove(flat(array).data)
 
     def _issue(self, run: Callable[[], Any], wait: bool, given: Any) -> Any:
         """Run now, or on the group's own thread or stream; operations never overtake each other."""

@@ -97,17 +97,21 @@ class NcclCommunicator:
 
     def gather(self, data: bytes) -> list[bytes]:
         """See :meth:`Communicator.gather`; one small all-gather and a copy to the host."""
-        return self.gather_on(self._library, self.size, data)
+        return self.gather_on(self._library, tuple(range(self.size)), data)
 
-    def gather_on(self, library: Library, size: int, data: bytes) -> list[bytes]:
-        """:meth:`gather` among the ranks of one of this communicator's libraries."""
+    def gather_on(self, library: Library, members: tuple[int, ...], data: bytes) -> list[bytes]:
+        """:meth:`gather` among some ranks, those of one of this communicator's libraries."""
+        size = len(members)
         own = self._cupy.asarray(np.frombuffer(data, dtype=np.uint8))
         both = self._cupy.empty(len(data) * size, dtype=np.uint8)
         stream = self._cupy.cuda.get_current_stream()
         self.call(
-            None, (), lambda: library.all_gather(own.data.ptr, both.data.ptr, len(data), stream.ptr), library=library
+            None,
+            members,
+            lambda: library.all_gather(own.data.ptr, both.data.ptr, len(data), stream.ptr),
+            library=library,
         )
-        self._finish(stream)
+        self._finish(stream, members)
         host = both.get()
         return [host[peer * len(data) : (peer + 1) * len(data)].tobytes() for peer in range(size)]
 
@@ -243,7 +247,7 @@ class NcclCommunicator:
             self._fail(failure)
             raise failure
 
-    def _finish(self, stream: Any) -> None:
+    def _finish(self, stream: Any, peers: tuple[int, ...] = ()) -> None:
         """Wait for a stream without blocking in the driver, so that a failure can be raised."""
         event = self._cupy.cuda.Event(disable_timing=True)
         event.record(stream)
@@ -253,7 +257,7 @@ class NcclCommunicator:
             if self.failure is not None:
                 break
             if time.monotonic() - began > self.deadline and not self._flying:
-                raise self._lost(None, ())
+                raise self._lost(None, peers)
             time.sleep(0 if turn < 1000 else 0.0002)
         self._check(closed_too=False)
 

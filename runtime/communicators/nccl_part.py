@@ -73,7 +73,7 @@ class NcclPart:
 
     def gather(self, data: bytes) -> list[bytes]:
         """See :meth:`Communicator.gather`."""
-        return self._whole.gather_on(self._library, self.size, data)
+        return self._whole.gather_on(self._library, self._members, data)
 
     def native(self, call: Call) -> bool:
         """See :meth:`Communicator.native`."""

@@ -1,0 +1,375 @@
+"""A GPU and NCCL of this process's threads: asynchronous streams, events and groups, without any device.
+
+``install`` puts a module named cupy in place whose streams are threads, and kernels that work by numpy. A
+:class:`FakeNccl` moves bytes between ranks that are threads, as NCCL does: a group is enqueued on a stream, a message
+to a rank that never posts its side stays there until the communicator is aborted.
+"""
+
+import ctypes
+import itertools
+import queue
+import threading
+import time
+from collections import defaultdict, deque
+from concurrent.futures import Future
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+
+from runtime.buffers import Buffers, HostMemory, Slots
+from runtime.communicators.library import IN_PROGRESS, READY
+from runtime.communicators.nccl import NcclCommunicator
+from runtime.elements import Element
+from runtime.place import Place
+from synth.plan.program import Sums
+
+_streams = {}
+_pointers = itertools.count(1000)
+_here = threading.local()
+_kept = []
+
+
+def memory_at(pointer, size):
+    """Bytes at an address, not copied."""
+    if not size:
+        return np.zeros(0, dtype=np.uint8)
+    return np.frombuffer((ctypes.c_ubyte * size).from_address(pointer), dtype=np.uint8)
+
+
+class Stream:
+    """Work in order, on a thread of its own."""
+
+    def __init__(self, non_blocking=False):
+        self.ptr = next(_pointers)
+        _streams[self.ptr] = self
+        self._work = queue.SimpleQueue()
+        threading.Thread(target=self._go, daemon=True).start()
+
+    def _go(self):
+        while True:
+            act, future = self._work.get()
+            act()
+            future.set_result(time.perf_counter())
+
+    def submit(self, act):
+        future = Future()
+        self._work.put((act, future))
+        return future
+
+    def wait_event(self, event):
+        if event.future is not None:
+            self.submit(event.future.result)
+
+    def synchronize(self):
+        self.submit(lambda: None).result()
+
+    def is_capturing(self):
+        return False
+
+    def __enter__(self):
+        current()
+        _here.stack = [*_here.stack, self]
+        return self
+
+    def __exit__(self, *_):
+        _here.stack = _here.stack[:-1]
+
+
+class Event:
+    def __init__(self, disable_timing=False):
+        self.future = None
+
+    def record(self, stream):
+        self.future = stream.submit(lambda: None)
+
+    @property
+    def done(self):
+        return self.future is None or self.future.done()
+
+
+class Array:
+    """What the runtime uses of a CuPy array."""
+
+    def __init__(self, shape=None, dtype=np.uint8, memptr=None, held=None):
+        self.a = held if held is not None else memory_at(memptr, int(np.prod(shape))).view(dtype).reshape(shape)
+        _kept.append(self.a)  # memory given back is not used again before what reads it, as on a device
+        self.data = SimpleNamespace(ptr=self.a.ctypes.data)
+        self.shape, self.dtype, self.ndim, self.flags = (
+            self.a.shape,
+            self.a.dtype,
+            self.a.ndim,
+            SimpleNamespace(c_contiguous=self.a.flags.c_contiguous),
+        )
+        self.size, self.nbytes = self.a.size, self.a.nbytes
+
+    def __len__(self):
+        return len(self.a)
+
+    def __getitem__(self, key):
+        return Array(held=self.a[key])
+
+    def reshape(self, *shape):
+        return Array(held=self.a.reshape(*shape))
+
+    def view(self, dtype):
+        return Array(held=self.a.view(dtype))
+
+    def get(self):
+        """The host's copy, once everything before is done."""
+        current().synchronize()
+        return self.a.copy()
+
+    def fill(self, value):
+        self.a.fill(value)
+
+
+class Kernel:
+    def __init__(self, act):
+        self._act = act
+
+    def __call__(self, grid, block, arguments):
+        current().submit(lambda: self._act(*arguments))
+
+
+def current():
+    """The stream in use; each thread has one of its own to begin with."""
+    if not getattr(_here, "stack", None):
+        _here.stack = [Stream()]
+    return _here.stack[-1]
+
+
+def _copies(table, regions, tiles, b0, b1, b2, itemsize):
+    columns = table.a[: 5 * regions].reshape(5, regions).tolist()
+    bases = (b0, b1, b2)
+    for dst, to, src, at, length in zip(*columns, strict=True):
+        ctypes.memmove(bases[dst] + to * int(itemsize), bases[src] + at * int(itemsize), length * int(itemsize))
+
+
+def _sums(element, reduction):
+    size = 2 if element == "bfloat16" else np.dtype(element).itemsize
+
+    def act(table, regions, terms, tiles, b0, b1, b2):
+        n, m, flat = int(regions), int(terms), table.a
+        first, at = flat[3 * n : 4 * n + 1], 5 * n + 2
+        sums = Sums(flat[:n], flat[n : 2 * n], flat[2 * n : 3 * n], first, flat[at : at + m], flat[at + m : at + 2 * m])
+        parts = tuple(memory_at(base, 2**20) for base in (b0, b1, b2))
+        HostMemory().sum(sums, Buffers(parts, Element(element, size)), reduction)
+
+    return act
+
+
+def _slots(rows, available, stride, counts, wide, capacity, row, block, blocks, dropped):
+    kind = "int64" if wide else "int32"
+    peers = _slots.peers
+    slots = Slots(peers, int(capacity), int(row), int(stride))
+    source = SimpleNamespace(data=memory_at(rows, int(available) * int(row)))
+    noted = SimpleNamespace(data=memory_at(counts, peers * (8 if wide else 4)), element=SimpleNamespace(name=kind))
+    host = HostMemory()
+    host.fill_slots(source, noted, slots, memory_at(blocks, peers * int(block)))
+    dropped.a[0] += host.dropped()
+
+
+def install(monkeypatch, peers):
+    """Put the module and the kernels in place."""
+    _kept.clear()
+    cupy = ModuleType("cupy")
+    cupy.ndarray = Array
+    cupy.empty = lambda shape, dtype=float: Array(held=np.full(shape, 0, dtype=dtype))
+    cupy.zeros = cupy.empty
+    cupy.asarray = lambda data, dtype=None: Array(held=np.array(data, dtype=dtype))
+    cupy.asnumpy = lambda array: array.get()
+
+    class Device:
+        def __init__(self, number=0):
+            self.attributes = {"MultiProcessorCount": 4}
+
+        def use(self):
+            pass
+
+        def synchronize(self):
+            pass
+
+    def copy(to, source, size, kind, stream):
+        _streams[stream].submit(lambda: ctypes.memmove(to, source, size))
+
+    cupy.cuda = SimpleNamespace(
+        Device=Device, Stream=Stream, Event=Event, get_current_stream=current,
+        get_elapsed_time=lambda a, b: (b.future.result() - a.future.result()) * 1e3,
+        UnownedMemory=lambda pointer, size, owner, device_id: pointer, MemoryPointer=lambda memory, offset: memory,
+        runtime=SimpleNamespace(memcpyAsync=copy),
+    )  # fmt: skip
+    monkeypatch.setitem(__import__("sys").modules, "cupy", cupy)
+    _slots.peers = peers
+    monkeypatch.setattr("runtime.cuda.memory.copy_kernel", lambda shape: Kernel(_copies))
+    monkeypatch.setattr("runtime.cuda.memory.sum_kernel", lambda name, how, shape: Kernel(_sums(name, how)))
+    monkeypatch.setattr("runtime.cuda.memory.slots_kernel", lambda shape: Kernel(_slots))
+    return cupy
+
+
+class Hub:
+    """What the fake communicators of all ranks share."""
+
+    def __init__(self):
+        self.changed = threading.Condition()
+        self.boxes = defaultdict(deque)
+        self.values = {}
+        self.calls = []
+
+    def put(self, key, item):
+        with self.changed:
+            self.boxes[key].append(item)
+            self.changed.notify_all()
+
+    def take(self, key, gone):
+        with self.changed:
+            self.changed.wait_for(lambda: self.boxes[key] or gone())
+            return self.boxes[key].popleft() if self.boxes[key] else None
+
+
+class Store:
+    """Where ranks of this process meet."""
+
+    def __init__(self, hub, name):
+        self.hub, self.name = hub, name
+
+    def put(self, key, value):
+        with self.hub.changed:
+            self.hub.values[key] = value
+            self.hub.changed.notify_all()
+
+    def get(self, key, deadline):
+        with self.hub.changed:
+            self.hub.changed.wait_for(lambda: key in self.hub.values, deadline)
+            return self.hub.values.get(key)
+
+    def collect(self, name, size, deadline):
+        until = time.monotonic() + deadline
+        return [self.get(f"{name}/{rank}", max(until - time.monotonic(), 0)) for rank in range(size)]
+
+
+class FakeNccl:
+    """See :class:`runtime.communicators.library.Library`; non-blocking, and in progress for a while after each call."""
+
+    name, blocking = "fake", False
+
+    def __init__(self, hub, version=22809, registers=True):
+        self.hub, self._version, self._registers = hub, version, registers
+        self.gone, self.busy, self.open = False, 0, None
+
+    def version(self):
+        return self._version
+
+    def unique_id(self):
+        return b"fake".ljust(128)
+
+    def connect(self, size, rank, unique_id):
+        self.size, self.rank, self.key, self.busy, self.splits = size, rank, unique_id, 3, 0
+
+    def state(self):
+        self.busy -= self.busy > 0
+        return IN_PROGRESS if self.busy else READY
+
+    def _note(self, *what):
+        self.hub.calls.append((self.rank, *what))
+
+    def group_start(self):
+        self.open = []
+
+    def group_end(self):
+        self.busy = 2
+        by_stream = defaultdict(list)
+        for kind, pointer, size, peer, stream in self.open:
+            by_stream[stream].append((kind, pointer, size, peer))
+        for stream, messages in by_stream.items():
+            self._note("group", self.key, stream, tuple(message[3] for message in messages))
+            _streams[stream].submit(lambda messages=messages: self._exchange(messages))
+
+    def _exchange(self, messages):
+        for kind, pointer, size, peer in messages:
+            if kind == "send":
+                self.hub.put((self.key, self.rank, peer), memory_at(pointer, size).tobytes())
+        for kind, pointer, size, peer in messages:
+            if kind == "receive":
+                arrived = self.hub.take((self.key, peer, self.rank), lambda: self.gone)
+                if arrived is not None:
+                    assert len(arrived) == size
+                    memory_at(pointer, size)[:] = np.frombuffer(arrived, dtype=np.uint8)
+
+    def send(self, pointer, bytes, peer, stream):
+        self.open.append(("send", pointer, bytes, peer, stream))
+
+    def receive(self, pointer, bytes, peer, stream):
+        self.open.append(("receive", pointer, bytes, peer, stream))
+
+    def all_gather(self, source, target, bytes, stream):
+        self.group_start()
+        for peer in range(self.size):
+            self.receive(target + peer * bytes, bytes, peer, stream)
+            self.send(source, bytes, peer, stream)
+        self.group_end()
+
+    def all_to_all(self, source, target, bytes, stream):
+        self.group_start()
+        for peer in range(self.size):
+            self.receive(target + peer * bytes, bytes, peer, stream)
+            self.send(source + peer * bytes, bytes, peer, stream)
+        self.group_end()
+
+    def split(self, color, key):
+        self.splits += 1
+        turn = (self.key, "split", self.splits)
+        for peer in range(self.size):
+            self.hub.put((turn, self.rank, peer), color)
+        colors = [self.hub.take((turn, peer, self.rank), lambda: self.gone) for peer in range(self.size)]
+        self.busy = 4
+        self._note("split", color)
+        if color is None:
+            return None
+        made = FakeNccl(self.hub, self._version, self._registers)
+        members = [peer for peer, theirs in enumerate(colors) if theirs == color]
+        made.connect(len(members), members.index(self.rank), (turn, color))
+        return made
+
+    def allocate(self, bytes):
+        if not self._registers:
+            return 0
+        self._note("allocate", bytes)
+        self.kept = getattr(self, "kept", {})
+        memory = np.zeros(bytes, dtype=np.uint8)
+        self.kept[memory.ctypes.data] = memory
+        return memory.ctypes.data
+
+    def free(self, pointer):
+        del self.kept[pointer]
+
+    def register(self, pointer, bytes):
+        if not self._registers:
+            return None
+        self._note("register", bytes)
+        return pointer
+
+    def deregister(self, handle):
+        self._note("deregister", handle)
+
+    def abort(self):
+        with self.hub.changed:
+            self.gone = True
+            self.hub.changed.notify_all()
+        self._note("abort")
+
+    def destroy(self):
+        self.abort()
+
+
+class FakeWorld:
+    """For the fixture ``in_threads``: communicators of one hub."""
+
+    def __init__(self, size, deadline=20.0, **options):
+        self.size, self.deadline, self.options, self.hub = size, deadline, options, Hub()
+
+    def communicator(self, rank):
+        """Opened by the rank's own thread."""
+        return lambda: NcclCommunicator(
+            FakeNccl(self.hub, **self.options), Place(rank, self.size, 0, "arguments"),
+            Store(self.hub, f"fake {id(self.hub)} {rank}"), 0, self.deadline,
+        )  # fmt: skip

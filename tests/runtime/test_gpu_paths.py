@@ -1,0 +1,229 @@
+"""What the runtime does on GPUs, with GPUs and NCCL made of threads: streams, splits, registration, times, failure."""
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from runtime.attach import attach
+from runtime.communicators.library import LAUNCH_ORDER
+from runtime.direct import direct_plan
+from synth import plan as plans
+from synth.collective import Collective
+from synth.errors import RemoteError
+from synth.topology import catalog
+from tests.runtime import fake_gpu
+from tests.runtime.fake_gpu import FakeWorld
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    for name in ("SYNTH_PLAN_FILE", "SYNTH_SERVER", "SYNTH_TOPOLOGY", "SYNTH_CACHE", "SYNTH_REGISTER", "SYNTH_STATS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SYNTH_QUIET", "1")
+    monkeypatch.setenv("SYNTH_TRIAL", "off")
+    monkeypatch.setenv(LAUNCH_ORDER, "1")
+
+
+@pytest.fixture
+def on_gpus(in_threads, monkeypatch):
+    """Run a function of a communicator on ranks that have a fake GPU each; gives the results and the hub."""
+
+    def go(size, function, *, deadline=20.0, **options):
+        fake_gpu.install(monkeypatch, size)
+        world = FakeWorld(size, deadline, **options)
+        results = in_threads(size, lambda opening: function(opening()), world=world)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results, world.hub
+
+    return go
+
+
+def put(data):
+    import cupy
+
+    return cupy.asarray(data)
+
+
+def test_operations_and_their_device_times(on_gpus):
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = np.arange(12, dtype=np.int16) + ep.rank  # NCCL has no such type: the direct exchange adds
+        matrix = np.array([[2, 1, 0], [3, 3, 1], [1, 0, 4]])
+        send = put(np.arange(matrix[ep.rank].sum(), dtype=np.int16) + 100 * ep.rank)
+        for _ in range(6):
+            summed = ep.all_reduce(put(x))
+            recv, _ = ep.all_to_all(send, counts=matrix)
+        handle = ep.all_reduce(put(x + 1), wait=False)
+        later = handle.wait()
+        communicator.synchronize()
+        assert summed.get().tolist() == (3 * np.arange(12) + 3).tolist()
+        assert later.get().tolist() == (3 * np.arange(12) + 6).tolist()
+        wanted = [
+            np.arange(matrix[o].sum())[matrix[o, : ep.rank].sum() :][: matrix[o, ep.rank]] + 100 * o for o in range(3)
+        ]
+        assert recv.get().tolist() == np.concatenate(wanted).tolist()
+        stats = ep.stats()
+        ep.close()
+        return stats
+
+    for stats in on_gpus(3, rank)[0]:
+        entry = stats.operations["allreduce", "direct"]
+        assert entry.calls == 7
+        assert entry.timed_calls == 4  # the first ones; then a sample
+        assert 0 < entry.wait_seconds <= entry.seconds < 5
+        assert all(0 < edge.timed_bytes < edge.bytes and edge.bytes_per_s > 0 for edge in stats.edges.values())
+
+
+def test_fixed_capacity_reads_nothing_on_the_host(on_gpus, monkeypatch):
+    ready = threading.Barrier(3)
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        ep.all_to_all_fixed(put(np.zeros((9, 2), dtype=np.float32)), put(np.full(3, 3)), 3)  # memory is taken once
+        ready.wait(20)
+        monkeypatch.setattr(fake_gpu.Array, "get", lambda self: pytest.fail("the host read from the device"))
+        monkeypatch.setattr(fake_gpu.Stream, "synchronize", lambda self: pytest.fail("the host waited"))
+        counts = np.array([1, 4, 2])
+        send = put(np.arange(7 * 2, dtype=np.float32).reshape(7, 2) + 100 * ep.rank)
+        received = ep.all_to_all_fixed(send, put(counts), 3)
+        event = fake_gpu.Event()
+        event.record(communicator.memory.stream)
+        event.future.result()
+        return received
+
+    results = on_gpus(3, rank)[0]
+    for me, received in enumerate(results):
+        kept = (1, 3, 2)[me]
+        assert received.counts.a.tolist() == [kept] * 3
+        assert received.dropped.a.tolist() == [(0, 1, 0)[me]] * 3
+        for origin in range(3):
+            right = np.arange(14, dtype=np.float32).reshape(7, 2)[(0, 1, 5)[me] :][:kept] + 100 * origin
+            np.testing.assert_array_equal(received.rows.a[origin, :kept], right)
+
+
+MACHINE = catalog.build("hgx-h100x2")
+
+
+def test_each_link_class_has_its_communicator(on_gpus, tmp_path, monkeypatch):
+    """Two nodes: NVLink messages among each node's ranks, network messages among all, and every byte right."""
+    plan = direct_plan(Collective.ALLTOALL, 16).with_(ranks=MACHINE.gpus, topology=MACHINE.fingerprint)
+    plans.save(plan, tmp_path / "plan.json")
+    monkeypatch.setenv("SYNTH_PLAN_FILE", str(tmp_path / "plan.json"))
+    monkeypatch.setenv("SYNTH_TOPOLOGY", "hgx-h100x2")
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = np.arange(32, dtype=np.int32) + 1000 * ep.rank
+        for _ in range(2):
+            recv, _ = ep.all_to_all(put(x), counts=np.full((16, 16), 2))
+        communicator.synchronize()
+        right = np.concatenate([np.arange(2 * ep.rank, 2 * ep.rank + 2) + 1000 * origin for origin in range(16)])
+        assert recv.get().tolist() == right.tolist()
+        reason = ep.stats().reasons["alltoall"]
+        ep.close()
+        return reason
+
+    reasons, hub = on_gpus(16, rank)
+    assert reasons[0].endswith("a communicator each for network and nvlink")
+    splits = [call for call in hub.calls if call[1] == "split"]
+    assert {color for _, _, color in splits} == {0, 8}
+    groups = [call for call in hub.calls if call[1] == "group" and len(call[4]) == 14 and call[0] < 8]
+    assert groups  # seven peers each way: the ranks of a node
+    assert len({stream for _, _, _, stream, _ in groups}) > 1
+
+
+@pytest.mark.parametrize(("version", "order"), [(22403, "1"), (22809, "0")])
+def test_without_an_order_of_launches_one_communicator_serves_all(on_gpus, tmp_path, monkeypatch, version, order):
+    plan = direct_plan(Collective.ALLTOALL, 16).with_(ranks=MACHINE.gpus, topology=MACHINE.fingerprint)
+    plans.save(plan, tmp_path / "plan.json")
+    monkeypatch.setenv("SYNTH_PLAN_FILE", str(tmp_path / "plan.json"))
+    monkeypatch.setenv("SYNTH_TOPOLOGY", "hgx-h100x2")
+    monkeypatch.setenv(LAUNCH_ORDER, order)
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        why = communicator.may_split()
+        ep.prepare("alltoall")
+        ep.close()
+        return why
+
+    whys, hub = on_gpus(16, rank, version=version)
+    assert ("2.24.3" if order == "1" else f"{LAUNCH_ORDER} is '0'") in whys[0]
+    assert not [call for call in hub.calls if call[1] == "split"]
+
+
+def test_the_order_of_launches_is_set_before_the_first_communicator(on_gpus, monkeypatch):
+    monkeypatch.delenv(LAUNCH_ORDER)
+    on_gpus(2, lambda communicator: communicator.close())
+    assert os.environ[LAUNCH_ORDER] == "1"
+
+
+@pytest.mark.parametrize("registers", [True, False])
+def test_scratch_and_arrays_are_registered_where_nccl_can(on_gpus, tmp_path, monkeypatch, registers):
+    monkeypatch.setenv("SYNTH_REGISTER", "on")
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = put(np.arange(60, dtype=np.int16))
+        done = ep.register(x), ep.register(x)
+        y = ep.all_reduce(x)
+        communicator.synchronize()
+        ep.deregister(x)
+        ep.close()
+        return done, y.get()[1]
+
+    results, hub = on_gpus(2, rank, registers=registers)
+    assert results == [((registers, registers), 2.0)] * 2
+    mine = [call[1:] for call in hub.calls if call[0] == 0 and "regist" in call[1]]
+    sizes = [size for name, size in mine if name == "register"]
+    assert sizes == ([120, 2**21] if registers else [])
+    assert len([call for call in mine if call[0] == "deregister"]) == len(sizes)
+
+
+def test_a_rank_that_dies_is_named_and_its_peers_are_freed(on_gpus):
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        matrix = np.full((3, 3), 2)
+        ep.all_to_all(put(np.arange(6)), counts=matrix)
+        communicator.synchronize()
+        if ep.rank == 2:
+            return 2
+        communicator.deadline = 0.5
+        began = time.monotonic()
+        ep.all_to_all(put(np.arange(6)), counts=matrix)
+        with pytest.raises(RemoteError) as error:
+            communicator.synchronize()
+        assert time.monotonic() - began < 10
+        assert not ep.is_valid()
+        return error.value.rank
+
+    results, hub = on_gpus(3, rank)
+    assert results == [2, 2, 2]
+    assert {call[0] for call in hub.calls if call[1] == "abort"} == {0, 1}
+
+
+def test_parts_fail_with_the_whole(on_gpus):
+    """A rank of one part dies; the error names it as the whole does, and every communicator is aborted."""
+
+    def rank(communicator):
+        part = communicator.split(communicator.rank // 2)
+        assert (part.rank, part.size) == (communicator.rank % 2, 2)
+        assert part.gather(b"%d" % communicator.rank) == [b"%d" % (communicator.rank // 2 * 2 + n) for n in range(2)]
+        assert communicator.split(None if communicator.rank else 5) is None or communicator.rank == 0
+        if communicator.rank == 3:
+            return 3
+        communicator.deadline = 0.5
+        if communicator.rank < 2:  # its own part is fine: it must not hear of rank 3 by itself
+            assert part.gather(b"x") == [b"x"] * 2
+            return 3
+        with pytest.raises(RemoteError) as error:
+            part.gather(b"x")
+        assert not part.is_valid()
+        return error.value.rank
+
+    assert on_gpus(4, rank)[0] == [3] * 4
