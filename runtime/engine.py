@@ -20,6 +20,7 @@ from runtime.runner import Runner
 from runtime.schedules import Operation
 from runtime.stats import Stats, Tally
 from runtime.telemetry import WAIT_SECONDS, report
+from runtime.warmup import Progress
 from synth.collective import Collective
 from synth.errors import InvalidArgument, InvalidUsage, RemoteError, UnmatchedGroup
 
@@ -115,6 +116,27 @@ class Engine:
             operation = Operation(Collective(collective), root)
             self._runner.ready(operation)
             return self._stats.reasons[operation.name]
+
+    def warm_up(self, *collectives: str, root: int | None = None, progress: Progress | None = None) -> dict[int, float]:
+        """Connect every edge that operations use, before the first of them has to; before recording graphs too.
+
+        Args:
+            collectives: names; default alltoall. Their plans are found and agreed on first.
+            root: for broadcast and reduce.
+            progress: called after each step with how many are done, how many there are, and its seconds.
+
+        Returns:
+            seconds of the step in which this rank met each peer; also in ``stats().connected``.
+
+        Raises:
+            RemoteError: a rank did not answer within the deadline of a step; it names the rank.
+        """
+        with self._exclusive():
+            for name in collectives or ("alltoall",):
+                collective = Collective(name)
+                operation = Operation(collective, (root or 0) if collective.rooted else None)
+                self._runner.warm_up(operation, progress)
+        return dict(self._stats.connected)
 
     # ------------------------------------------------------------ inside
 

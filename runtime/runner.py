@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,9 +19,11 @@ from runtime.plans import Source, announce, say, settle
 from runtime.pricing import agree_on_choice, alternatives, price
 from runtime.schedules import Operation, Prepared, Schedules
 from runtime.stats import Stats, Tally
+from runtime.warmup import Progress, connect, pairs
 from synth.collective import Collective
 from synth.plan import Plan
 from synth.plan.program import Program
+from synth.units import format_seconds
 
 ALIGN_BYTES = 16
 """Pieces begin at multiples of so many bytes where they can, so that a GPU moves 16 bytes per access."""
@@ -74,6 +77,19 @@ class Runner:
                 if self._run(name, schedules, planned, call):
                     break
         self._stats.fallbacks += schedules.plan is not None and not name.startswith("plan")
+
+    def warm_up(self, operation: Operation, progress: Progress | None) -> None:
+        """Connect the edges of an operation: its plan's, and all pairs where the direct exchange may run."""
+        schedules, communicator = self.ready(operation), self._communicator
+        began, seconds = time.perf_counter(), self._stats.connected
+        if schedules.plan is not None:
+            transfers = schedules.plan.plan.transfers
+            edges = set(zip(transfers.src.tolist(), transfers.dst.tolist(), strict=True))
+            seconds.update(connect(communicator, schedules.classes or communicator, edges, progress))
+        if schedules.plan is None or schedules.trial:
+            seconds.update(connect(communicator, communicator, pairs(communicator.size), progress))
+        took = f"{len(seconds)} peers connected in {format_seconds(time.perf_counter() - began)}"
+        say(communicator.rank, communicator.size, operation, took)
 
     # ------------------------------------------------------------ inside
 
