@@ -11,11 +11,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from runtime import bench
 from runtime.bench import Options, sizes_between
+from runtime.cli import tune
 from runtime.cli.run import DTYPES, found_by, launcher, module_path
 from runtime.communicators import Communicator
 from runtime.communicators.open import open_communicator
@@ -52,7 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--schedules", default="plan,direct,native", metavar="LIST", help="of plan, direct, native, torch")
     add("--transport", choices=["auto", "mpi", "nccl", "nccl-cupy"], default=None)
     add("--deadline", type=float, default=60.0, metavar="S", help="seconds a rank may stay silent")
-    add("--timeout", type=float, default=600.0, metavar="S", help="seconds for everything")
+    add("--timeout", type=float, default=600.0, metavar="S", help="seconds for everything; with --tune for each start")
+    tune.configure(parser)
 
 
 def run_here(args: argparse.Namespace, communicator: Communicator) -> list[dict[str, Any]]:
@@ -82,6 +85,10 @@ def run(args: argparse.Namespace) -> Answer:
     if unknown := set(args.schedules.split(",")) - {"plan", "direct", "native", "torch"}:
         raise InputError(f"--schedules: {min(unknown)!r} is not known; take some of plan,direct,native,torch")
     place = find_place()
+    if args.tune:
+        if place is not None:
+            raise InputError("--tune: starts its ranks itself; start it without a launcher")
+        return tune.run(args, lambda setting: _start(args, setting))
     if place is None:
         found = _start(args)
     else:
@@ -100,7 +107,7 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer({"collective": args.collective, **found}, table(args.collective, found), 1 if wrong else 0)
 
 
-def _start(args: argparse.Namespace) -> dict[str, Any]:
+def _start(args: argparse.Namespace, setting: Mapping[str, str] | None = None) -> dict[str, Any]:
     transport = args.transport or "mpi"
     with tempfile.TemporaryDirectory(prefix="synth-bench-") as folder:
         result = Path(folder) / "rows.json"
@@ -109,6 +116,7 @@ def _start(args: argparse.Namespace) -> dict[str, Any]:
             RESULT: str(result),
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONPATH": module_path(),
+            **(setting or {}),
         }
         asked = Path(folder) / "options.json"
         given = {
@@ -116,7 +124,7 @@ def _start(args: argparse.Namespace) -> dict[str, Any]:
             for key, value in vars(args).items()
             if value is None or isinstance(value, str | int | float | list)
         }
-        documents.write(asked, json.dumps({**given, "transport": transport}))
+        documents.write(asked, json.dumps({**given, "transport": transport, "tune": False}))
         command = [sys.executable, "-P", "-m", "runtime.cli.bench", str(asked)]
         if transport != "mpi":
             environment |= {"SYNTH_RENDEZVOUS": f"{folder}/meet"}

@@ -140,7 +140,7 @@ def test_one_rank_fetches_the_plan_and_the_others_their_slices(in_threads, serve
     assert counts["/v1/resolve"] == 1
     # with a cache, the next start works without the server: rank 0 has the plan, the others cut or kept their slices
     monkeypatch.setenv("SYNTH_CACHE", str(tmp_path / "cache"))
-    in_threads(8, exchange)
+    assert all(ran == set(names) for _, ran in in_threads(8, exchange))
     server.kill()
     monkeypatch.setenv("SYNTH_TIMEOUT", "1")
     for reason, ran in in_threads(8, exchange):
