@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from runtime.arrays import Array, flat
 from runtime.counts import as_counts, even_rows, stand_in
 from runtime.fixed import FixedCapacity
 from runtime.landing import landing
+from runtime.plans import nodes_of
 from runtime.schedules import Operation
 from synth.collective import Collective
 from synth.errors import InvalidArgument
@@ -251,6 +253,11 @@ class Group(FixedCapacity):
                 self.broadcast(like, root=root)
             case _:
                 self.reduce(like, root=root)
+
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """The node of each rank, numbered from 0; all 0 where no topology is known."""
+        return nodes_of(self._source, self.size)
 
     # ------------------------------------------------------------ inside
 

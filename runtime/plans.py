@@ -124,18 +124,22 @@ def _settle_slices(
         who = "the slices of the ranks together are" if wrong < 0 else f"rank {wrong} has a slice"
         return None, f"no plan: {operation.name}: {who} not plan {digest[:12]}, so nobody uses one"
     edges = np.stack([np.unpackbits(np.frombuffer(row[2 * kept :], np.uint8), count=size) for row in rows])
-    if _first_of_node(source, rank, size) and environment.server is not None and rank != 0:
+    nodes = nodes_of(source, size)
+    if nodes.index(nodes[rank]) == rank != 0 and environment.server is not None:
         slices.keep_whole(environment, _request(source, operation, size), digest)
     return part.with_(edges=edges.astype(bool)), reason
 
 
-def _first_of_node(source: Source, rank: int, size: int) -> bool:
-    """Whether no lower rank shares this rank's node, and so its cache."""
+def nodes_of(source: Source, size: int) -> tuple[int, ...]:
+    """The node of each rank, numbered as they first appear; all 0 where no topology says."""
     if source.topology is None:
-        return False
+        return (0,) * size
     node = {device.id: device.node for device in source.topology.devices}
-    nodes = [node.get(device) for device in (source.ranks or source.topology.gpus)[:size]]
-    return rank < len(nodes) and nodes.index(nodes[rank]) == rank
+    named = [node.get(device) for device in (source.ranks or source.topology.gpus)[:size]]
+    if len(named) < size:
+        return (0,) * size
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(named))}
+    return tuple(numbers[name] for name in named)
 
 
 def find(source: Source, operation: Operation, size: int) -> Found:

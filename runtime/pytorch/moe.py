@@ -1,4 +1,10 @@
-"""Mixture of experts: tokens to the ranks of their experts and back, in order, with gradients."""
+"""Mixture of experts: tokens to the ranks of their experts and back, in order, with gradients.
+
+A token goes to each rank at most once, however many of its experts are there. Where the group spans several nodes it
+also crosses to each node at most once: it goes to the rank there that has the sender's place in its node (so that each
+network card talks to its own rail), which passes it on inside the node; on the way back that rank adds up the node's
+results first. DeepEP does the same (Zhao et al., 2025).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +13,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from runtime.group import Group
-from runtime.pytorch.autograd import all_to_all
+from runtime.pytorch.hops import Hop, add_up, membership, pick
 from synth.errors import InvalidArgument
 
 torch: Any = import_module("torch")
@@ -18,65 +22,102 @@ torch: Any = import_module("torch")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dispatched:
-    """Rows that arrived for this rank's experts.
+    """What arrived for this rank's experts.
 
     Attributes:
-        rows: [arrived, dim] by origin.
-        experts: [arrived] number of each row's expert, counted on this rank from 0.
-        counts: [ranks, ranks] rows from rank to rank.
-        order: [sent] which (token, choice) each sent row was, as ``token * k + choice``.
-        tokens: how many tokens this rank has.
-        choices: experts per token.
+        rows: [pairs, dim] a token for one of this rank's experts.
+        experts: [pairs] number of that expert, counted on this rank from 0.
+        hops: the exchanges that brought the tokens here.
+        token: [pairs] which of the arrived tokens each row is.
+        choice: [pairs] which of its choices brought it here.
+        arrived: how many tokens arrived, each once.
     """
 
     rows: Any
     experts: Any
-    counts: np.ndarray
-    order: Any
-    tokens: int
-    choices: int
+    hops: tuple[Hop, ...]
+    token: Any
+    choice: Any
+    arrived: int
 
 
-def dispatch(group: Group, x: Any, indices: Any, experts_per_rank: int) -> Dispatched:
+def dispatch(group: Group, x: Any, indices: Any, experts_per_rank: int, *, two_level: bool | None = None) -> Dispatched:
     """Send every token to the ranks of its experts.
 
     Args:
         group: the expert-parallel group; rank r has the experts from ``r * experts_per_rank`` on.
         x: [tokens, dim].
-        indices: [tokens, k] numbers of the chosen experts, over all ranks.
+        indices: [tokens, k] numbers of the chosen experts, over all ranks; -1 chooses none.
         experts_per_rank: how many experts each rank has.
+        two_level: whether tokens cross to a node once and are passed on there, at the price of a second exchange;
+            the same on all ranks. None does so where the group spans several nodes and some node has several ranks.
+
+    Raises:
+        InvalidArgument: the arguments do not fit together; nothing was sent.
     """
-    tokens, choices = indices.shape
-    if x.shape[0] != tokens:
-        raise InvalidArgument(f"indices: has {tokens} rows, but x has {x.shape[0]} tokens", subject="indices")
-    chosen = indices.reshape(-1)
-    order = torch.argsort(chosen, stable=True)
-    wanted = chosen[order]
-    sent = torch.bincount(wanted // experts_per_rank, minlength=group.size)
-    if len(sent) != group.size:
-        raise InvalidArgument(f"indices: name experts beyond the {group.size * experts_per_rank} there are")
-    counts = group.exchange_counts(sent.cpu().numpy())
-    rows = all_to_all(x[order // choices], group, counts)
-    experts, _ = group.all_to_all((wanted % experts_per_rank).to(torch.int32), counts=counts)
-    return Dispatched(rows, experts.long(), counts, order, tokens, choices)
+    if x.shape[0] != indices.shape[0]:
+        raise InvalidArgument(f"indices: has {len(indices)} rows, but x has {len(x)} tokens", subject="indices")
+    experts = experts_per_rank * group.size
+    if indices.numel() and not -1 <= int(indices.min()) <= int(indices.max()) < experts:
+        raise InvalidArgument(f"indices: name experts beyond the {experts} there are", subject="indices")
+    spans = 1 < len(set(group.nodes)) < group.size
+    rows, chosen, hops = x, indices.to(torch.int32), []
+    if spans if two_level is None else two_level:
+        hops.append(_across_nodes(group, chosen, experts_per_rank))
+        rows, chosen = hops[0].go(rows), hops[0].go(chosen)
+        here = _column(group.nodes, chosen)[chosen.long() // experts_per_rank] == group.nodes[group.rank]
+        chosen = torch.where((chosen >= 0) & here, chosen, -1)
+    owners = chosen // experts_per_rank
+    hops.append(Hop.agree(group, membership(owners, chosen >= 0, group.size)))
+    rows, chosen = hops[-1].go(rows), hops[-1].go(chosen)
+    token, choice = torch.nonzero((chosen >= 0) & (chosen // experts_per_rank == group.rank), as_tuple=True)
+    mine = chosen[token, choice].long() % experts_per_rank
+    return Dispatched(pick(rows, token), mine, tuple(hops), token, choice, len(rows))
+
+
+def _across_nodes(group: Group, chosen: Any, experts_per_rank: int) -> Hop:
+    """Each token once to each node that has one of its experts, to the rank with this rank's place in its node."""
+    members: dict[int, list[int]] = {}
+    for rank, node in enumerate(group.nodes):
+        members.setdefault(node, []).append(rank)
+    place = members[group.nodes[group.rank]].index(group.rank)
+    relays = [members[node][place % len(members[node])] for node in group.nodes]
+    to = _column(relays, chosen)[chosen.long().clamp(min=0) // experts_per_rank]
+    return Hop.agree(group, membership(to, chosen >= 0, group.size))
+
+
+def _column(values: Sequence[int], like: Any) -> Any:
+    return torch.tensor(values, dtype=torch.int64, device=like.device)
 
 
 def combine(group: Group, results: Any, weights: Any, sent: Dispatched) -> Any:
     """Bring the experts' results back and add them up, weighted, in the order of the tokens.
 
+    Sums are formed on the way: on the experts' rank, on the rank that passed the token on, on the token's own rank.
+
     Args:
         group: as in :func:`dispatch`.
-        results: [arrived, dim] in the order of ``sent.rows``.
+        results: [pairs, dim] in the order of ``sent.rows``.
         weights: [tokens, k].
         sent: what :func:`dispatch` gave.
 
     Returns:
         [tokens, dim].
     """
-    back = all_to_all(results, group, sent.counts.T.copy())
-    weighted = back * weights.reshape(-1)[sent.order].unsqueeze(1).to(back.dtype)
-    total = torch.zeros(sent.tokens, back.shape[1], dtype=back.dtype, device=back.device)
-    return total.index_add(0, sent.order // sent.choices, weighted)
+    if len(results) != len(sent.token) or len(weights) != sent.hops[0].rows:
+        raise InvalidArgument(
+            f"combine: {len(results)} results and {len(weights)} rows of weights do not go with "
+            f"{len(sent.token)} rows that arrived and {sent.hops[0].rows} tokens"
+        )
+    wide = torch.float64 if results.dtype == torch.float64 else torch.float32
+    theirs = weights.to(wide)
+    for hop in sent.hops:
+        theirs = hop.go(theirs)
+    weighted = results.to(wide) * theirs[sent.token, sent.choice].unsqueeze(1)
+    total = add_up(weighted, sent.token, sent.arrived, results.dtype)
+    for hop in reversed(sent.hops):
+        total = hop.come_back(total)
+    return total
 
 
 class MoELayer(torch.nn.Module):  # type: ignore[misc]
