@@ -105,9 +105,9 @@ class Nccl4py:
         """See :class:`Library`."""
         self._raw.mem_free(pointer)
 
-    def register(self, pointer: int, bytes: int) -> int:
+    def register(self, pointer: int, bytes: int) -> int | None:
         """See :class:`Library`."""
-        return int(self._raw.comm_register(self._comm, pointer, bytes))
+        return int(self._raw.comm_register(self._comm, pointer, bytes)) or None
 
     def deregister(self, handle: int) -> None:
         """See :class:`Library`."""

@@ -21,6 +21,7 @@ from synth import plan as plans
 from synth.collective import Collective
 from synth.errors import RemoteError
 from synth.plan.lowering import Lowering
+from tests.gpu import operations
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "int8": 1, "float16": 2}
 
@@ -317,6 +318,15 @@ PHASES = {
     "failure": failure_phase,
     "torch": torch_phase,
     "order": order_phase,
+    **{
+        name: lambda *arguments, phase=phase: phase(*arguments, leave)
+        for name, phase in (
+            ("fixed", operations.fixed_phase),
+            ("classes", operations.classes_phase),
+            ("trial", operations.trial_phase),
+            ("statistics", operations.statistics_phase),
+        )
+    },
 }
 
 if __name__ == "__main__":
