@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +91,8 @@ class Engine:
                 self._worker.shutdown(wait=True)
             on_host = not hasattr(self._communicator.memory, "side_stream")
             if not on_host:  # what the GPU has not finished is not timed yet
+                with contextlib.suppress(RemoteError, InvalidUsage):
+                    self._communicator.synchronize()
                 self._communicator.close()
             self._stats.settle()
             reporting = report(self._source, self.ranks, self._stats)

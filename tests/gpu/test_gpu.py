@@ -53,6 +53,11 @@ def test_the_group_on_cupy_arrays(plan_folder):
     started(8, "group", plan_folder)
 
 
+@pytest.mark.parametrize("phase", ["fixed", "classes", "trial"])
+def test_what_the_group_does_on_a_device(plan_folder, phase):
+    started(8, phase, plan_folder)
+
+
 @pytest.mark.parametrize("what", ["dies", "stalls", "before-connect", "in-capture"])
 def test_a_lost_rank_is_named_and_the_others_go_on(what):
     _, answers, log = launch(4, "failure", what, timeout=60)

@@ -1,5 +1,6 @@
 """What the runtime does on GPUs, with GPUs and NCCL made of threads: streams, splits, registration, times, failure."""
 
+import json
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from synth import plan as plans
 from synth.collective import Collective
 from synth.errors import RemoteError
 from synth.topology import catalog
+from tests.client.stub import reply, stub
 from tests.runtime import fake_gpu
 from tests.runtime.fake_gpu import FakeWorld
 
@@ -107,6 +109,7 @@ def test_fixed_capacity_reads_nothing_on_the_host(on_gpus, monkeypatch):
 
 
 MACHINE = catalog.build("hgx-h100x2")
+MACHINE_1 = catalog.build("hgx-h100x1").gpus
 
 
 def test_each_link_class_has_its_communicator(on_gpus, tmp_path, monkeypatch):
@@ -227,3 +230,41 @@ def test_parts_fail_with_the_whole(on_gpus):
         return error.value.rank
 
     assert on_gpus(4, rank)[0] == [3] * 4
+
+
+def test_edges_are_reported_from_a_gpu(on_gpus, monkeypatch):
+    monkeypatch.setenv("SYNTH_TOPOLOGY", "hgx-h100x1")
+    monkeypatch.setenv("SYNTH_TELEMETRY", "on")
+    monkeypatch.setenv("SYNTH_TIMEOUT", "1")
+    monkeypatch.setenv("SYNTH_CACHE", "off")
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        ep.all_reduce(put(np.arange(40, dtype=np.int16)))
+        ep.close()
+
+    with stub(reply("404 Not Found", b'{"code": "unknown", "detail": "no"}')) as server:
+        monkeypatch.setenv("SYNTH_SERVER", server.url)
+        on_gpus(2, rank)
+        for thread in threading.enumerate():
+            if thread.name == "synth-telemetry":
+                thread.join(10)
+        told = [one.partition(b"\r\n\r\n")[2] for one in server.requests if one.startswith(b"POST /v1/telemetry")]
+    edges = [edge for one in told for edge in json.loads(one)["edges"]]
+    assert {(edge["src"], edge["dst"]) for edge in edges} == {
+        (MACHINE_1[0], MACHINE_1[1]),
+        (MACHINE_1[1], MACHINE_1[0]),
+    }
+    assert all(edge["bytes"] == 80 and edge["seconds"] > 0 for edge in edges)
+
+
+def test_warm_up_on_a_gpu(on_gpus):
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        seconds = ep.warm_up()
+        ep.close()
+        return sorted(seconds)
+
+    results, hub = on_gpus(3, rank)
+    assert results == [[1, 2], [0, 2], [0, 1]]
+    assert all(len(call[4]) <= 2 for call in hub.calls if call[1] == "group" and len(call[4]) < 6)
