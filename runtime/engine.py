@@ -18,7 +18,7 @@ from runtime.elements import Reduction
 from runtime.handles import HostHandle
 from runtime.plans import Source
 from runtime.runner import Runner
-from runtime.schedules import Operation
+from runtime.schedules import Operation, Schedules
 from runtime.stats import Stats, Tally
 from runtime.telemetry import WAIT_SECONDS, report
 from runtime.warmup import Progress
@@ -64,6 +64,16 @@ class Engine:
         if source.ranks or source.topology is not None:
             return (source.ranks or source.topology.gpus)[: self.size]  # type: ignore[union-attr]
         return tuple(f"rank{rank}" for rank in range(self.size))
+
+    @property
+    def communicator(self) -> Communicator:
+        """What the group's messages go through."""
+        return self._communicator
+
+    def schedules(self, operation: Operation) -> Schedules:
+        """What is ready for an operation; the first call finds and agrees on its plan."""
+        with self._exclusive():
+            return self._runner.ready(operation)
 
     def is_valid(self) -> bool:
         """Whether operations can still be called."""

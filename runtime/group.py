@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,8 @@ import numpy as np
 from runtime.arrays import Array, flat
 from runtime.counts import as_counts, even_rows, stand_in
 from runtime.fixed import FixedCapacity
+from runtime.force import force_best
 from runtime.landing import landing
-from runtime.plans import nodes_of
 from runtime.schedules import Operation
 from synth.collective import Collective
 from synth.errors import InvalidArgument
@@ -212,52 +210,7 @@ class Group(FixedCapacity):
         Returns:
             seconds by ``plan``, ``native`` and ``direct``: the slowest rank's median.
         """
-        operation = Operation(Collective(collective), root)
-        if operation.collective is Collective.SENDRECV:
-            raise InvalidArgument("trial: sendrecv has nothing to choose from", subject=collective)
-        with self._exclusive():
-            schedules = self._runner.ready(operation)
-        seconds: dict[str, float] = {}
-        for name in ("native", "direct") if schedules.plan is None else ("native", "direct", "plan"):
-            schedules.forced = name
-            mine = []
-            for turn in range(repeat + 1):
-                self.health_check()  # ranks start together
-                began = time.perf_counter()
-                self._once(operation, like)
-                self._communicator.synchronize()
-                if turn:
-                    mine.append(time.perf_counter() - began)
-            with self._exclusive():
-                all_ranks = self._communicator.gather(np.array([np.median(mine)]).tobytes())
-            seconds[name] = max(float(np.frombuffer(one)[0]) for one in all_ranks)
-        best = min(seconds, key=lambda name: seconds[name])  # native first: a tie keeps the library's own
-        schedules.forced = best
-        said = ", ".join(f"{name} {value * 1e6:.0f} us" for name, value in seconds.items())
-        self._stats.reasons[operation.name] += f"; trial: {said}; {best} is used"
-        return seconds
-
-    def _once(self, operation: Operation, like: Any) -> None:
-        root = operation.root or 0
-        match operation.collective:
-            case Collective.ALLTOALL:
-                rows = even_rows(flat(like).rows, self.size, "like")
-                self.all_to_all(like, counts=np.tile(rows, (self.size, 1)))
-            case Collective.ALLGATHER:
-                self.all_gather(like)
-            case Collective.REDUCE_SCATTER:
-                self.reduce_scatter(like)
-            case Collective.ALLREDUCE:
-                self.all_reduce(like)
-            case Collective.BROADCAST:
-                self.broadcast(like, root=root)
-            case _:
-                self.reduce(like, root=root)
-
-    @cached_property
-    def nodes(self) -> tuple[int, ...]:
-        """The node of each rank, numbered from 0; all 0 where no topology is known."""
-        return nodes_of(self._source, self.size)
+        return force_best(self, Operation(Collective(collective), root), like, repeat)
 
     # ------------------------------------------------------------ inside
 

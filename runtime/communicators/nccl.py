@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -42,6 +43,9 @@ from synth.plan.program import Message
 
 EXIT_STUCK = 76
 """Exit status of a process whose blocking NCCL call could not be ended in any other way."""
+
+
+_open: WeakSet[NcclCommunicator] = WeakSet()
 
 
 class NcclCommunicator:
@@ -87,6 +91,9 @@ class NcclCommunicator:
         own = library.unique_id() if place.rank == 0 else b""
         unique_id = meet(store, f"{self._epoch}/id", place, deadline, own)[0]
         self.call(None, (), lambda: library.connect(place.size, place.rank, unique_id))
+        _open.add(self)
+        if len(_open) == 2 and place.rank == 0 and (why := self.may_split()) is not None:
+            print(f"synth: several groups in one process: {why}; never use two at a time", file=sys.stderr, flush=True)
 
     # ------------------------------------------------------------ exchanges
 
@@ -187,6 +194,7 @@ class NcclCommunicator:
                 self.registered.free()
                 self._inside = None
             self._open = False
+            _open.discard(self)
 
     def call(
         self,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from runtime.communicators.base import Communicator
 from runtime.place import Place
+from runtime.rendezvous import VARIABLE as RENDEZVOUS
 from runtime.rendezvous import Store, TorchStore, open_store
 from synth.errors import InvalidUsage
 
@@ -40,13 +42,14 @@ def open_communicator(name: str, place: Place, deadline: float, store: Store | N
 
 
 def _choose(place: Place) -> str:
-    """NCCL where a GPU and CuPy are there; else gloo under torchrun or in a process group of torch, else MPI."""
+    """NCCL where a GPU and CuPy are there; else gloo where the ranks can meet without MPI, else MPI."""
     if find_spec("cupy") is not None:
         cupy: Any = import_module("cupy")
         with contextlib.suppress(Exception):  # no driver, or no device
             if cupy.cuda.runtime.getDeviceCount() > 0:
                 return "nccl" if find_spec("nccl") is not None else "nccl-cupy"
-    return "gloo" if place.launcher == "torchrun" and find_spec("torch") is not None else "mpi"
+    meets = place.launcher == "torchrun" or (place.launcher != "mpi" and bool(os.environ.get(RENDEZVOUS)))
+    return "gloo" if meets and find_spec("torch") is not None else "mpi"
 
 
 def _open_nccl(name: str, place: Place, deadline: float, store: Store | None) -> Communicator:
@@ -78,10 +81,7 @@ def _open_gloo(place: Place, deadline: float, store: Store | None) -> Communicat
 
     meeting = store or open_store(place, deadline)
     if not isinstance(meeting, TorchStore):
-        raise InvalidUsage(
-            f"transport gloo: its ranks meet in torch's store, not at {meeting.name}; start the script with torchrun",
-            subject="gloo",
-        )
+        meeting = TorchStore.across(meeting, place, deadline)
     return GlooCommunicator(meeting, place, deadline=deadline)
 
 
