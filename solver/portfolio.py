@@ -12,6 +12,7 @@ from solver.backend import Cancel
 from solver.bound import Bound, Problem, generate
 from solver.bound.certificate import bound_of
 from solver.bound.shallow import farthest, limited
+from solver.oblivious import strategy as oblivious
 from solver.schedule import classic, direct, routed, spread
 from solver.schedule.draft import Draft, Strategy, Task
 from synth.collective import Demand
@@ -32,6 +33,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     classic.TWO_LEVEL,
     spread.STRATEGY,
     routed.STRATEGY,
+    oblivious.STRATEGY,
 )
 """In the order they are tried; the first of equally good plans wins."""
 
@@ -132,7 +134,7 @@ def solve(
         cost: the cost model that decides.
         launch_ns: cost of starting one round.
         seed: for every random choice; the same request with the same seed gives the same plan.
-        strategies: names of those to try; default: all.
+        strategies: names of those to try; default: all but those that are tried by name only.
         symmetric: use the symmetries of the machine, where there are any.
         cancel: asked now and then; when true, the best plan so far is given.
         progress: told what is going on.
@@ -166,7 +168,7 @@ def solve(
     best: tuple[float, str, Draft] | None = None
     candidates: dict[str, float] = {}
     for strategy in STRATEGIES:
-        if strategies is not None and strategy.name not in strategies:
+        if strategy.by_name if strategies is None else strategy.name not in strategies:
             continue
         if strategy.baseline and strategies is None and problem.routes.ranks > BASELINE_RANKS and best is not None:
             continue
@@ -277,6 +279,7 @@ def finish(
             "cost": cost.value,
             "launch_ns": launch_ns,
             "versions": backend.versions(),
+            **draft.notes,
         },
     )
     violations = verify(plan, topology) if plan.symmetry is None else tuple(_verify_representatives(plan))

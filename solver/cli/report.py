@@ -123,3 +123,19 @@ def _beaten(exact: Exact) -> str:
     if exact.value == float("inf"):
         return "the plan is the strategies' best"
     return "the plan is the strategies' best, which is as fast or faster because it cuts blocks in other ways"
+
+
+def oblivious_part(solved: Solved) -> Part | None:
+    """What an oblivious plan guarantees; None for other plans."""
+    told = solved.plan.solver.get("oblivious")
+    if told is None:
+        return None
+    line = (
+        f"oblivious: at most {format_seconds(told['guaranteed_seconds'])} whatever the byte counts, as long as no rank "
+        "sends or receives more"
+    )
+    if told["guaranteed_ratio"] is not None:
+        line += f"; {told['guaranteed_ratio']:.3f} times what the hardest of them needs in any case"
+    if told["direct_seconds"] is not None:
+        line += f"; the direct exchange: {format_seconds(told['direct_seconds'])}"
+    return Part(key="oblivious", document=told, lines=(line,))

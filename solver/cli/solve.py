@@ -38,6 +38,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     exactly.add_argument("--rounds", type=int, metavar="R", help="most rounds; default: as many as may help")
     exactly.add_argument("--chunks", type=int, metavar="C", help="equal parts of every block; default 1")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="PLAN",
+        help="start from the routes of this plan, made before some links changed; takes a fraction of the time",
+    )
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan here")
 
 
@@ -46,10 +52,15 @@ def run(args: argparse.Namespace) -> Answer:
     if not 0 <= args.launch_ns < 1e12:
         raise InputError(f"--launch-ns: is {args.launch_ns}; must be at least 0 nanoseconds", subject="--launch-ns")
     _check_exact(args)
+    if args.start and (args.range or args.exact):
+        raise InputError("--from: goes with neither --range nor --exact, which start anew", subject="--from")
     asked = request.read(args)
     if args.range:
         return book.run(args, asked)
     parts: list[Part] = []
+    start = plans.load(args.start) if args.start else None
+    if start is not None:
+        parts.append(Part(key="started_from", document=start.digest, lines=(f"started from plan {start.digest[:16]}",)))
     with request.interruptible() as interrupt:
         if args.exact:
             found = exact.solve(
@@ -77,9 +88,13 @@ def run(args: argparse.Namespace) -> Answer:
                 launch_ns=args.launch_ns,
                 seed=args.seed,
                 strategies=args.strategy,
+                start=start,
                 cancel=interrupt,
                 progress=lambda news: progress(str(news)),
             )
+    promised = report.oblivious_part(solved)
+    if promised is not None:
+        parts.append(promised)
     if args.output:
         plans.save(solved.plan, args.output)
     return report.answer(asked, solved, output=args.output, parts=parts)

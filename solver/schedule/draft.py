@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from solver.backend import Cancel
 from solver.bound import Fractional, Problem
 from solver.schedule.timing import Pipeline
 from synth.collective import Collective
+from synth.documents import Json
 from synth.plan import Chunks, Plan, Transfers
 from synth.plan.sizes import chunk_bytes
 from synth.simulator import Cost, simulate
@@ -57,6 +58,7 @@ class Draft:
         denominator: of the chunks' shares.
         segments: parts every chunk is cut in.
 
+        notes: more to say about it, for the plan's ``solver`` entry.
         whole: chunks and transfers are complete; otherwise, where the problem has a group of symmetries, they are those
             of one representative per orbit.
     """
@@ -66,6 +68,7 @@ class Draft:
     denominator: int
     segments: int = 1
     whole: bool = False
+    notes: Mapping[str, Json] = field(default_factory=dict)
 
     def with_segments(self, segments: int) -> Draft:
         """The same routes and rounds with another number of segments."""
@@ -119,6 +122,7 @@ class Strategy:
         fits: what else it needs of a problem.
         drafts: makes schedules, better ones later; stops when the task is over.
         baseline: whether others are compared with it.
+        by_name: whether it is tried only where it is asked for by name.
     """
 
     name: str
@@ -127,6 +131,7 @@ class Strategy:
     drafts: Callable[[Task], Iterator[Draft]]
     fits: Callable[[Problem], bool] = lambda problem: True
     baseline: bool = False
+    by_name: bool = False
 
     def serves(self, problem: Problem) -> bool:
         """Whether it can schedule this problem at all."""
