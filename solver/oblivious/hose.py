@@ -111,5 +111,5 @@ class Hose:
             (np.ones(2 * count), (np.concatenate([row, ranks + column]), np.tile(np.arange(count), 2))),
             shape=(2 * ranks, count),
         )
-        found = linprog(-value / value.max(), A_ub=ends, b_ub=limits / scale, method="highs")
+        found: Any = linprog(-value / value.max(), A_ub=ends, b_ub=limits / scale, method="highs")
         return np.asarray(found.x * scale)
