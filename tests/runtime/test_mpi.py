@@ -104,3 +104,8 @@ def test_a_plan_file_is_used_under_mpiexec(mpiexec, tmp_path):
     assert all(f"{name} " in line for name in ("native", "direct", f"plan {plan.digest[:12]}"))
     used = line.rpartition("; ")[2].removesuffix(" is used")
     assert done.stdout.count(f"right, {used}") == 4, done.stdout + done.stderr  # on all ranks
+
+
+def test_outputs_over_inputs_and_fixed_capacity(mpiexec):
+    done = mpiexec(3, "mpi_operations.py", SYNTH_QUIET="1")
+    assert done.stdout.count("right: direct native, 6 dropped") == 3, done.stdout + done.stderr[-3000:]
