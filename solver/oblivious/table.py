@@ -64,7 +64,7 @@ class Table:
                 the bytes of a matrix.
         """
         active = np.flatnonzero(traffic.any(axis=(1, 2)))
-        bytes = traffic[active].reshape(len(active), -1)
+        bytes = traffic[active].reshape(len(active), self.ranks**2)
         crossing = self.crossing[:, active].toarray().T
         everyone = self.moved(np.arange(self.ranks**2))
         total = np.zeros((self.pairs.shape[1], self.ranks**2))
