@@ -26,15 +26,14 @@ class Checker:
         self._node = _nodes(topology)
         self._rank_device = np.array([topology.index[device] for device in routes.devices], dtype=np.int64)
         self._plain = self._refined(np.arange(routes.ranks))
+        self._looks = self._refined(np.zeros(routes.ranks, dtype=np.int64))[self._rank_device]
 
     def alike(self, order: np.ndarray) -> np.ndarray:
         """Those of the ranks, in order, that are on the nodes that look like most others.
 
         Where every node is different, those that look like most other ranks.
         """
-        devices = self._rank_device[order]
-        colour = self._refined(np.zeros(len(order), dtype=np.int64))[devices]
-        node = self._node[devices]
+        colour, node = self._looks[order], self._node[self._rank_device[order]]
         looks = {number: tuple(np.sort(colour[node == number]).tolist()) for number in dict.fromkeys(node.tolist())}
         most = max(looks.values(), key=list(looks.values()).count)
         nodes = [number for number, look in looks.items() if look == most]
@@ -46,6 +45,8 @@ class Checker:
 
     def links_of(self, image: np.ndarray) -> np.ndarray | None:
         """[links] where each link goes under a rank permutation; None where it is no automorphism."""
+        if not (self._looks[image] == self._looks).all():
+            return None
         there = np.empty_like(image)
         there[image] = np.arange(len(image))  # rank image[i] takes the colour of rank i
         coloured = self._refined(there)

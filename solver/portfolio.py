@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from solver import backend
 from solver.backend import Cancel
@@ -13,6 +14,7 @@ from solver.bound import Bound, Problem, generate
 from solver.bound.certificate import bound_of
 from solver.bound.shallow import farthest, limited
 from solver.oblivious import strategy as oblivious
+from solver.replan import prices_of, started_from, survivors
 from solver.schedule import classic, direct, routed, spread
 from solver.schedule.draft import Draft, Strategy, Task
 from synth.collective import Demand
@@ -121,6 +123,7 @@ def solve(
     seed: int = 0,
     strategies: Sequence[str] | None = None,
     symmetric: bool = True,
+    start: Plan | None = None,
     cancel: Cancel = lambda: False,
     progress: Callable[[Progress], None] = lambda news: None,
 ) -> Solved:
@@ -136,23 +139,31 @@ def solve(
         seed: for every random choice; the same request with the same seed gives the same plan.
         strategies: names of those to try; default: all but those that are tried by name only.
         symmetric: use the symmetries of the machine, where there are any.
+        start: a plan for the same collective among the same GPUs, from before some links changed; its routes are what
+            the solve begins with, which takes a fraction of the time.
         cancel: asked now and then; when true, the best plan so far is given.
         progress: told what is going on.
 
     Raises:
         TopologyError: the ranks make no sense on the topology or cannot reach each other.
         SolveError: no strategy serves the request.
+        InputError: ``start`` is for another collective or other ranks.
     """
     began = time.monotonic()
     problem = Problem.of(Routes.among(topology, ranks), demand, symmetric=symmetric)
-    fractional = generate(
+    earlier = None if start is None else survivors(problem, start)
+    find = partial(
+        generate,
         problem,
         deadline=began + BOUND_PART * time_limit,
         seed=seed,
-        second=limited(max(farthest(problem), 2), seed=seed),
         cancel=cancel,
         progress=_now_and_then(progress),
     )
+    if earlier is None:
+        fractional = find(second=limited(max(farthest(problem), 2), seed=seed))
+    else:
+        fractional = find(start=earlier.columns, known_prices=prices_of(problem, earlier), warm_up=0)
     bound = bound_of(problem, fractional, began, launch_ns=launch_ns if Cost(cost) is Cost.ROUNDS else 0.0)
     progress(Progress(f"bound {format_seconds(bound.seconds)}", bound_seconds=bound.seconds))
     task = Task(
@@ -167,7 +178,7 @@ def solve(
     )
     best: tuple[float, str, Draft] | None = None
     candidates: dict[str, float] = {}
-    for strategy in STRATEGIES:
+    for strategy in STRATEGIES if earlier is None else started_from(earlier, STRATEGIES):
         if strategy.by_name if strategies is None else strategy.name not in strategies:
             continue
         if strategy.baseline and strategies is None and problem.routes.ranks > BASELINE_RANKS and best is not None:

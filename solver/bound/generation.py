@@ -129,6 +129,7 @@ def generate(
     pricer: Pricer = cheapest,
     second: Pricer | None = None,
     start: Columns | None = None,
+    warm_up: int = WARM_UP,
     known_bound: float = 0.0,
     known_prices: np.ndarray | None = None,
     cancel: Cancel = lambda: False,
@@ -144,6 +145,7 @@ def generate(
         pricer: where columns come from; other than ``cheapest``, their prices prove nothing.
         second: another pricer, whose columns join at the beginning.
         start: columns to begin with.
+        warm_up: steps of multiplicative weights before the first program; fewer on large machines.
         known_bound: seconds already proven for this problem.
         known_prices: the prices that prove it; the search starts there.
         cancel: asked after every step whether to stop.
@@ -168,7 +170,7 @@ def generate(
     exact = pricer is cheapest
     rows = problem.crossing.shape[1]
     best_prices = _even_prices(problem) if known_prices is None else known_prices
-    warm = WARM_UP if problem.routes.ranks <= LARGE else 2
+    warm = warm_up if problem.routes.ranks <= LARGE else min(warm_up, 2)
     best_bound = known_bound
     columns, costs = pricer(problem, best_prices)
     scale = max(float(columns.usage(problem).sum(axis=0).max()), 1e-300)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from solver.bound import Columns, Commodities, Problem
+from solver.bound import Columns, Problem
 from solver.schedule.rounding import Whole
 
 MOST = 16
@@ -29,16 +29,18 @@ def unfold(problem: Problem, routes: Whole) -> Whole:
     """
     group = problem.group
     assert group is not None
-    columns, units = routes.columns, routes.shares
-    still = np.flatnonzero(_in_place(problem, columns))
-    free = np.setdiff1d(np.arange(len(columns)), still)
-    images = [_images(problem, columns.take(np.array([column]))) for column in still.tolist()]
+    columns, units, everywhere = routes.columns, routes.shares, _Everywhere(problem)
+    in_place, alone = _in_place(problem, columns)
+    free, shared = np.flatnonzero(~in_place), np.flatnonzero(in_place & ~alone)
+    still = np.flatnonzero(alone)
+    images = [_images(everywhere, columns.take(np.array([column])), group.elements) for column in shared.tolist()]
     finer = group.order if problem.paired else min(max((len(few) for few in images), default=1), MOST)
-    parts = [_moved(problem, columns.take(free), element) for element in group.elements]
-    source = [np.tile(free, group.order)]
-    shares = [units[source[0]] * (1 if problem.paired else finer)]
+    parts = [everywhere.moved(columns.take(free), element) for element in group.elements]
+    parts.append(everywhere.moved(columns.take(still), group.elements[0]))
+    source = [np.tile(free, group.order), still]
+    shares = [units[source[0]] * (1 if problem.paired else finer), units[still] * finer]
     load = np.zeros(len(problem.routes.topology.links))
-    for column, few in zip(still.tolist(), images, strict=True):
+    for column, few in zip(shared.tolist(), images, strict=True):
         parcels = _shared_out(_link_seconds(problem, few), int(units[column]) * finer, load)
         used = np.flatnonzero(parcels)
         parts.append(few.take(used))
@@ -53,44 +55,46 @@ def unfold(problem: Problem, routes: Whole) -> Whole:
     )
 
 
-def _in_place(problem: Problem, columns: Columns) -> np.ndarray:
-    """[columns] whether no symmetry moves what they carry."""
+def _in_place(problem: Problem, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """([columns] whether no symmetry moves what they carry, [columns] whether none moves any of their hops either)."""
     assert problem.group is not None
-    fixed = problem.group.fixed
+    fixed, ranks = problem.group.fixed, problem.routes.ranks
     root, end = (side[columns.commodity] for side in (problem.commodities.root, problem.commodities.end))
-    return np.asarray(fixed[root] & ((end < 0) | fixed[end]))
+    in_place = fixed[root] & ((end < 0) | fixed[end])
+    hop_moves = ~(fixed[columns.hops // ranks] & fixed[columns.hops % ranks])
+    row = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
+    return in_place, in_place & (np.bincount(row[hop_moves], minlength=len(columns)) == 0)
 
 
-def _moved(problem: Problem, columns: Columns, element: np.ndarray) -> Columns:
-    """The images of columns under one element."""
-    ranks = problem.routes.ranks
-    hops = element[columns.hops // ranks] * ranks + element[columns.hops % ranks]
-    listed, everything = problem.commodities, problem.plain.commodities
-    if problem.paired:  # labelled by their root's first commodity, and there the commodities begin with one per rank
-        return Columns(element[listed.root[columns.commodity]], columns.starts, hops)
-    padded = np.append(element, -1)  # an end of -1 stays
-    root, end = padded[listed.root[columns.commodity]], padded[listed.end[columns.commodity]]
-    label = _labels(everything, everything.root, everything.end, ranks)
-    order = np.argsort(label)
-    there = np.searchsorted(label, _labels(listed, root, end, ranks), sorter=order)
-    return Columns(order[there], columns.starts, hops)
+class _Everywhere:
+    """Takes columns of a problem with symmetries to the same problem without."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        everything = problem.plain.commodities
+        label = everything.root * (problem.routes.ranks + 1) + everything.end + 1
+        self._order = np.argsort(label, kind="stable")
+        self._label = label[self._order]
+
+    def moved(self, columns: Columns, element: np.ndarray) -> Columns:
+        """The images of columns under one element."""
+        ranks, listed = self._problem.routes.ranks, self._problem.commodities
+        hops = element[columns.hops // ranks] * ranks + element[columns.hops % ranks]
+        padded = np.append(element, -1)  # an end of -1 stays
+        root, end = padded[listed.root[columns.commodity]], padded[listed.end[columns.commodity]]
+        if self._problem.paired:  # labelled by their root's in-tree, and there the commodities begin with one per rank
+            return Columns(root, columns.starts, hops)
+        return Columns(self._order[np.searchsorted(self._label, root * (ranks + 1) + end + 1)], columns.starts, hops)
 
 
-def _labels(commodities: Commodities, root: np.ndarray, end: np.ndarray, ranks: int) -> np.ndarray:
-    """A number that tells blocks apart by their ends; all commodities but an allreduce's have one shape."""
-    assert len(np.unique(commodities.shape)) <= 1
-    return np.asarray(root * (ranks + 1) + end + 1)
-
-
-def _images(problem: Problem, column: Columns) -> Columns:
+def _images(everywhere: _Everywhere, column: Columns, elements: np.ndarray) -> Columns:
     """Different images of one column that stays in place, under elements spread evenly over the group."""
-    assert problem.group is not None
-    elements, ranks = problem.group.elements, problem.routes.ranks
+    ranks = elements.shape[1]
     if len(elements) > ELEMENTS:
         elements = elements[np.arange(ELEMENTS) * len(elements) // ELEMENTS]
     hops = elements[:, column.hops // ranks] * ranks + elements[:, column.hops % ranks]
     _, first = np.unique(np.sort(hops, axis=1), axis=0, return_index=True)
-    return Columns.join([_moved(problem, column, element) for element in elements[np.sort(first)]])
+    return Columns.join([everywhere.moved(column, element) for element in elements[np.sort(first)]])
 
 
 def _link_seconds(problem: Problem, columns: Columns) -> np.ndarray:
