@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from runtime.counts import as_counts, even_rows, stand_in
 from runtime.fixed import FixedCapacity
 from runtime.force import force_best
 from runtime.landing import landing
+from runtime.plans import nodes_of
 from runtime.schedules import Operation
 from synth.collective import Collective
 from synth.errors import InvalidArgument
@@ -211,6 +213,11 @@ class Group(FixedCapacity):
             seconds by ``plan``, ``native`` and ``direct``: the slowest rank's median.
         """
         return force_best(self, Operation(Collective(collective), root), like, repeat)
+
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """The node of each rank, numbered from 0; all 0 where no topology is known."""
+        return nodes_of(self._source, self.size)
 
     # ------------------------------------------------------------ inside
 

@@ -245,3 +245,10 @@ def test_a_trial_keeps_the_fastest_on_all_ranks(in_threads, plan_file):
     assert len(ran) == 1
     assert ran[0].startswith("plan" if best == "plan" else "direct")  # threads have no native collective
     assert f"{best} is used" in reason
+
+
+def test_a_group_knows_its_ranks_nodes(in_threads):
+    devices = ["n1/gpu0", "n0/gpu3", "n1/gpu5"]
+    known = in_threads(3, lambda one: attach(communicator=one, topology="hgx-h100x2", ranks=devices).nodes)
+    assert known == [(0, 1, 0)] * 3
+    assert in_threads(2, lambda one: attach(communicator=one).nodes) == [(0, 0)] * 2
