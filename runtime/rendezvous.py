@@ -6,6 +6,7 @@ Only small values pass through: NCCL's unique id, and after a failure who is sti
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -141,6 +142,24 @@ class TorchStore:
             )
         return cls(_served[address]).under(f"synth/{attempt}")
 
+    @classmethod
+    def across(cls, store: Store, place: Place, deadline: float) -> TorchStore:
+        """A store of torch's that rank 0 serves, whose address the ranks exchange in a store of another kind.
+
+        Raises:
+            RemoteError: a rank does not arrive before the deadline.
+        """
+        distributed: Any = import_module("torch.distributed")
+        options = {"timeout": timedelta(seconds=deadline), "wait_for_workers": False}
+        name, raw = f"torch/{turn(store.name)}", None
+        if place.rank == 0:
+            raw = distributed.TCPStore(_own_address(), 0, place.size, is_master=True, **options)
+        said = meet(store, name, place, deadline, b"" if raw is None else f"{raw.host}:{raw.port}".encode())[0]
+        if raw is None:
+            host, _, port = said.decode().rpartition(":")
+            raw = distributed.TCPStore(host, int(port), place.size, is_master=False, **options)
+        return cls(raw, f"{store.name}/{name}")
+
     def put(self, key: str, value: bytes) -> None:
         """See :meth:`Store.put`."""
         self.raw.set(key, value)
@@ -162,6 +181,16 @@ class TorchStore:
         """See :meth:`Store.under`."""
         distributed: Any = import_module("torch.distributed")
         return TorchStore(distributed.PrefixStore(name, self.raw), f"{self.name}/{name}")
+
+
+def _own_address() -> str:
+    """A name by which other hosts reach this one, where it has one."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "127.0.0.1"
+    return name
 
 
 _served: dict[tuple[str, int], Any] = {}

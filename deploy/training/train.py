@@ -1,6 +1,6 @@
-"""A training script that fetches its plans at start-up; the same file for mpiexec (CPU), torchrun and Slurm (GPUs).
+"""A training script that fetches its plans at start-up; the same file for mpiexec, torchrun and Slurm, GPUs or CPUs.
 
-On CPUs it exchanges numpy arrays; with torch and GPUs it trains a small mixture-of-experts layer.
+It exchanges numpy arrays; with ``--moe`` it trains a small mixture-of-experts layer with torch.
 """
 
 import sys
@@ -34,14 +34,13 @@ def train(ep) -> None:  # type: ignore[no-untyped-def]
     """A layer with one expert per rank learns a function."""
     import torch
 
-    from runtime.pytorch.moe import MoELayer
-
     torch.manual_seed(ep.rank)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     dim = 64
-    layer = MoELayer(ep, dim, [torch.nn.Linear(dim, dim)], top_k=2).cuda()
+    layer = synth.pytorch.MoELayer(ep, dim, [torch.nn.Linear(dim, dim)], top_k=2).to(device)
     layer.gate.weight.data = ep.broadcast(layer.gate.weight.data, root=0)
     optimizer = torch.optim.Adam(layer.parameters(), lr=3e-3)
-    x = torch.randn(512, dim, device="cuda")
+    x = torch.randn(512, dim, device=device)
     for step in range(50):
         optimizer.zero_grad()
         loss = (layer(x) - torch.sin(x)).square().mean()

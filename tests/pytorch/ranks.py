@@ -284,7 +284,8 @@ def vllm():
 
 
 def leave(case, answer):
-    Path(sys.argv[2], f"{case}-{os.environ['RANK']}.json").write_text(json.dumps(answer))
+    rank = os.environ.get("RANK") or os.environ["SLURM_PROCID"]
+    Path(sys.argv[2], f"{case}-{rank}.json").write_text(json.dumps(answer))
 
 
 CASES = {

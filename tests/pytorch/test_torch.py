@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from runtime.direct import direct_plan
 from synth import plan as plans
 from synth.collective import Collective
+from tests.pytorch.conftest import ROOT, need, start
+from tests.server.conftest import fake_solver, serve
+
+__all__ = ["fake_solver", "serve"]  # fixtures
 
 pytestmark = pytest.mark.slow
 
@@ -15,6 +22,22 @@ def test_every_operation_over_gloo(torchrun):
     names = torchrun(4, "gloo")[0]["names"]
     assert "allreduce: native" in names
     assert "reduce_scatter: direct" in names
+
+
+@pytest.mark.parametrize("meet", ["folder", "server"])
+def test_ranks_without_torchrun_meet_elsewhere(tmp_path, serve, meet):
+    need("torch")
+    where = {"SYNTH_RENDEZVOUS": str(tmp_path / "meet")}
+    if meet == "server":
+        where = {"SYNTH_RENDEZVOUS": "server:job-1", "SYNTH_SERVER": serve("--workers", "0").url}
+    with ThreadPoolExecutor(3) as pool:
+        command = [sys.executable, "-m", "tests.pytorch.ranks", "gloo", str(tmp_path)]
+        ended = [
+            pool.submit(start, command, 100, PYTHONPATH=str(ROOT), SLURM_PROCID=str(rank), SLURM_NTASKS="3", **where)
+            for rank in range(3)
+        ]
+    assert [one.result()[1] for one in ended] == [0, 0, 0], ended[0].result()[0]
+    assert len(list(tmp_path.glob("gloo-*.json"))) == 3
 
 
 @pytest.mark.parametrize(("how", "seconds"), [("dies", 2.5), ("stalls", 4.9), ("gives-up", 2.5)])
