@@ -18,7 +18,7 @@ from synth.units import format_bytes, parse_size
 def run(args: argparse.Namespace, asked: request.Asked) -> Answer:
     """Plans for a range of sizes."""
     least, colon, most = args.range.partition(":")
-    if not colon or args.bytes is not None or args.strategy or args.exact:
+    if not colon or args.bytes is not None or args.strategy or args.exact or args.explain or args.picture:
         raise InputError(
             f"--range: is {args.range!r}; write MIN:MAX, such as 1KB:1GB, without --bytes, --strategy and --exact",
             subject="--range",

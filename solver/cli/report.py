@@ -37,9 +37,12 @@ def answer(asked: Asked, solved: Solved, *, output: str | None, parts: list[Part
         output: file the plan is in.
         parts: what else there is to say.
     """
+    explained = any(part.key == "explain" for part in parts)
     return Answer(
         _document(asked, solved, output) | {part.key: part.document for part in parts},
-        "\n".join([*_lines(asked, solved, output), *(line for part in parts for line in part.lines)]),
+        "\n".join(
+            [*lines(asked, solved, output, explained=explained), *(line for part in parts for line in part.lines)]
+        ),
     )
 
 
@@ -67,10 +70,11 @@ def _document(asked: Asked, solved: Solved, output: str | None) -> dict[str, Jso
     }
 
 
-def _lines(asked: Asked, solved: Solved, output: str | None) -> list[str]:
+def lines(asked: Asked, solved: Solved, output: str | None, *, explained: bool = False) -> list[str]:
+    """For people; what the explanation says too is left to it."""
     plan, demand = solved.plan, solved.demand
     algbw = demand.bytes / solved.predicted_seconds if solved.predicted_seconds else 0.0
-    lines = [
+    told = [
         f"{demand.collective.value} of {format_bytes(demand.bytes)} among {demand.ranks} ranks of "
         f"{asked.topology.name}: {format_seconds(solved.predicted_seconds)}, {format_rate(algbw)}, "
         f"{solved.gap:.2%} over the bound of {format_seconds(solved.bound.seconds)} ({solved.bound.binding})",
@@ -80,11 +84,11 @@ def _lines(asked: Asked, solved: Solved, output: str | None) -> list[str]:
     ]
     others = {name: seconds for name, seconds in solved.candidates.items() if name != solved.strategy}
     if others:
-        lines.append("others: " + ", ".join(f"{name} {format_seconds(s)}" for name, s in others.items()))
-    if solved.bound.binding == "bandwidth":
+        told.append("others: " + ", ".join(f"{name} {format_seconds(s)}" for name, s in others.items()))
+    if solved.bound.binding == "bandwidth" and not explained:
         binding = binding_links(solved.bound.certificate, asked.topology)[:3]
-        lines += [f"{entry.part:.0%} of the bound hangs on {entry.title}" for entry in binding]
-    return lines
+        told += [f"{entry.part:.0%} of the bound hangs on {entry.title}" for entry in binding]
+    return told
 
 
 def exact_part(exact: Exact, *, used: bool) -> Part:

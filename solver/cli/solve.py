@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from solver import exact, portfolio
+from solver import exact, picture, portfolio
 from solver.cli import book, report, request
 from solver.cli.report import Part
 from solver.exact import Objective
+from solver.explain import explain
+from synth import documents
 from synth import plan as plans
 from synth.cli.answer import Answer
 from synth.cli.inputs import progress
@@ -44,6 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PLAN",
         help="start from the routes of this plan, made before some links changed; takes a fraction of the time",
     )
+    parser.add_argument("--explain", action="store_true", help="say what binds and what faster links would save")
+    parser.add_argument("--picture", metavar="FILE", help="draw time per link and the timeline, as .svg or .html page")
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan here")
 
 
@@ -57,6 +61,8 @@ def run(args: argparse.Namespace) -> Answer:
     asked = request.read(args)
     if args.range:
         return book.run(args, asked)
+    if args.picture:
+        picture.check(args.picture, len(asked.ranks))
     parts: list[Part] = []
     start = plans.load(args.start) if args.start else None
     if start is not None:
@@ -95,8 +101,19 @@ def run(args: argparse.Namespace) -> Answer:
     promised = report.oblivious_part(solved)
     if promised is not None:
         parts.append(promised)
+    why = None
+    if args.explain:
+        with request.interruptible() as interrupt:
+            why = explain(
+                solved, asked.topology, ranks=asked.ranks, time_limit=args.time_limit, seed=args.seed, cancel=interrupt
+            )
+        parts.append(Part(key="explain", document=why.to_document(), lines=tuple(why.lines())))
     if args.output:
         plans.save(solved.plan, args.output)
+    if args.picture:
+        lines = report.lines(asked, solved, args.output) if why is None else why.lines()
+        documents.write(args.picture, picture.draw(solved, asked.topology, lines, page=args.picture.endswith(".html")))
+        parts.append(Part(key="picture_file", document=args.picture, lines=(f"picture in {args.picture}",)))
     return report.answer(asked, solved, output=args.output, parts=parts)
 
 
