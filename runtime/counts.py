@@ -17,7 +17,10 @@ def as_counts(given: Any, shape: tuple[int, ...]) -> np.ndarray:
     Raises:
         InvalidArgument: another shape, no integers, or a negative count.
     """
-    counts = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
+    if isinstance(given, np.ndarray):
+        counts = given
+    else:
+        counts = np.asarray(given.tolist() if hasattr(given, "tolist") else given)
     if counts.shape != shape:
         raise InvalidArgument(f"counts: must have shape {shape}, not {counts.shape}", subject="counts")
     if counts.dtype.kind not in "iu" and counts.size:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ class Element:
         return _SUMMABLE[self.name]
 
 
+@lru_cache(maxsize=256)
 def element_of(dtype: Any) -> Element:
     """The element type of a numpy, CuPy or torch dtype.
 

@@ -224,8 +224,11 @@ class Group(FixedCapacity):
     def _rows(self, send: Any, send_counts: Any, matrix: Any, parts: int) -> tuple[Array, np.ndarray]:
         source = flat(send, name="send")
         if send_counts is None and matrix is not None:
-            send_counts = as_counts(matrix, (self.size, self.size))[self.rank]
-        rows = even_rows(source.rows, parts, "send") if send_counts is None else as_counts(send_counts, (parts,))
+            rows = as_counts(matrix, (self.size, self.size))[self.rank]
+        elif send_counts is None:
+            rows = even_rows(source.rows, parts, "send")
+        else:
+            rows = as_counts(send_counts, (parts,))
         if rows.sum() != source.rows:
             raise InvalidArgument(f"send_counts: sum to {rows.sum()} rows, but send has {source.rows}")
         return source, rows
