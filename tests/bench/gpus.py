@@ -33,6 +33,24 @@ def bench(folder, ranks, collective, least, most, *words, transport="nccl", time
     return rows, "" if done.returncode == 0 else (done.stderr or done.stdout)[-800:]
 
 
+def tuned(folder, ranks, timeout=170):
+    """What ``synth bench --tune`` finds for the direct alltoall of 1 GiB, from the settings most likely to help."""
+    result = Path(folder) / "tuned.json"
+    command = [sys.executable, "-m", "synth", "bench", "alltoall", "-b", "1GiB", "-g", str(ranks), "-n", "5", "-w", "2",
+               "--schedules", "direct", "--transport", "nccl", "--tune", "--tune-rounds", "2", "-J", str(result)]  # fmt: skip
+    for setting in ("NCCL_MIN_P2P_NCHANNELS=32", "NCCL_P2P_NVL_CHUNKSIZE=1048576", "NCCL_BUFFSIZE=8388608"):
+        command += ["--setting", setting]
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, **SAFE, "SYNTH_QUIET": "1"}, cwd=ROOT, capture_output=True, text=True,
+            timeout=timeout, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {}, f"(not done after {timeout} s)"
+    found = json.loads(result.read_text()) if result.exists() else {}
+    return found, "" if done.returncode == 0 else (done.stderr or done.stdout)[-800:]
+
+
 def short(rows):
     """One line per size: each schedule's time and its ratio to the native one."""
     lines, by_size = [], {}
@@ -83,6 +101,10 @@ def main():
         survivors = [rank[0] for rank in answers[:-1] if rank]
         results["failure"] = survivors or log
         lines.append(f"failure: {[round(answer['seconds'], 2) for answer in survivors]} s until the survivors knew")
+    if gpus > 1 and not args.only:
+        results["tuned"], trouble = tuned(args.out, ranks)
+        gain = results["tuned"].get("gain")
+        lines.append(f"settings at 1 GiB: {gain} times as fast with {results['tuned'].get('kept')} {trouble}")
     (Path(args.out) / "gpus.json").write_text(json.dumps(results))
     note = "" if gpus > 1 else "; ranks share a device, so times mean nothing"
     print("\n".join(["", f"{ranks} ranks on {gpus} GPUs over {args.transport}{note}", *lines]))
