@@ -36,8 +36,8 @@ def bench(folder, ranks, collective, least, most, *words, transport="nccl", time
 def tuned(folder, ranks, timeout=170):
     """What ``synth bench --tune`` finds for the direct alltoall of 1 GiB, from the settings most likely to help."""
     result = Path(folder) / "tuned.json"
-    command = [sys.executable, "-m", "synth", "bench", "alltoall", "-b", "1GiB", "-g", str(ranks), "-n", "5", "-w", "2",
-               "--schedules", "direct", "--transport", "nccl", "--tune", "--tune-rounds", "2", "-J", str(result)]  # fmt: skip
+    words = f"bench alltoall -b 1GiB -g {ranks} -n 5 -w 2 --schedules direct --transport nccl --tune --tune-rounds 2"
+    command = [sys.executable, "-m", "synth", *words.split(), "-J", str(result)]
     for setting in ("NCCL_MIN_P2P_NCHANNELS=32", "NCCL_P2P_NVL_CHUNKSIZE=1048576", "NCCL_BUFFSIZE=8388608"):
         command += ["--setting", setting]
     try:
