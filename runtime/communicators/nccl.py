@@ -110,7 +110,8 @@ class NcclCommunicator(Watched):
 
     def split(self, color: int | None) -> NcclPart | None:
         """See :meth:`Communicator.split`."""
-        self._finish(self.memory.stream)
+        for stream in self.memory.streams:  # nothing may be under way on the whole
+            self._finish(stream)
         with self._lock:
             made: Library | None = None
 

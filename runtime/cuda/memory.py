@@ -184,6 +184,11 @@ class CudaMemory:
         finally:
             self._aside = False
 
+    @property
+    def streams(self) -> tuple[Any, ...]:
+        """The stream in use and this memory's own."""
+        return (self.stream, self._own)
+
     def held(self) -> tuple[Any, ...]:
         """What a recorded graph points into: it must stay as long as the graph."""
         return (self._scratch, self._staging, *self._tables.values())
