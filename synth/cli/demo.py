@@ -36,13 +36,20 @@ from synth.units import format_bytes, format_rate, format_seconds
 _SERVE = "from runtime.lifeline import hold_on; hold_on(); from synth.cli.main import main; main()"
 """The server as a process that ends when the demo does, even when that is killed."""
 
+_MADE = ("synth.db", "cache", "seen.json")
+"""What a demo leaves that would change a later one."""
+
 EXPERTS, TOP_K, TOKENS, HIDDEN_BYTES = 64, 4, 4096, 1024
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("--smi", metavar="FILE", help="another capture of nvidia-smi topo -m; default eight V100s")
-    parser.add_argument("--keep", metavar="DIR", help="keep what is made here; default a new folder under the temp one")
+    parser.add_argument(
+        "--keep",
+        metavar="DIR",
+        help="keep what is made here, where no earlier demo was kept; default a new folder under the temp one",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the made-up routing of tokens to experts")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="give up after so many seconds")
 
@@ -64,11 +71,7 @@ class _Row:
 
 def run(args: argparse.Namespace) -> Answer:
     """Run the demo; exit 1 if a byte was wrong."""
-    folder = Path(args.keep or tempfile.mkdtemp(prefix="synth-demo-")).absolute()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--keep {folder}: cannot be made ({error.strerror})", subject="--keep") from None
+    folder = _unused(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="synth-demo-"))
     deadline = time.monotonic() + args.timeout
     machine = _probe(args.smi, folder)
     matrix = routed_tokens(len(machine.gpus), args.seed)
@@ -91,6 +94,27 @@ def run(args: argparse.Namespace) -> Answer:
         "results": [{field: getattr(row, field) for field in row.__slots__} for row in rows],
     }
     return Answer(document, _table(rows, len(machine.gpus), picture), exit=0 if ok else 1)
+
+
+def _unused(keep: str) -> Path:
+    """The folder to keep everything in; an earlier demo's database would answer instead of the solver.
+
+    Raises:
+        InputError: it cannot be made, or an earlier demo was kept there.
+    """
+    folder = Path(keep).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--keep {folder}: cannot be made ({error.strerror})", subject="--keep") from None
+    left = next((name for name in _MADE if (folder / name).exists()), None)
+    if left is not None:
+        raise InputError(
+            f"--keep {folder}: has {left} of an earlier demo, whose plans would be shown again; "
+            "name another folder, or remove this one",
+            subject="--keep",
+        )
+    return folder
 
 
 def routed_tokens(ranks: int, seed: int) -> np.ndarray:

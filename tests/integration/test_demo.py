@@ -78,3 +78,12 @@ def test_a_capture_that_does_not_fit_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "has 3 GPUs" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("left", ["synth.db", "cache"])
+def test_a_folder_of_an_earlier_demo_is_refused(tmp_path: Path, left: str) -> None:
+    (tmp_path / left).write_text("")
+    out, err = start(tmp_path).communicate(timeout=60)
+    assert json.loads(out or "{}").get("ok") is not True
+    assert f"--keep {tmp_path}: has {left} of an earlier demo" in err + out
+    assert sorted(path.name for path in tmp_path.iterdir()) == [left]
