@@ -35,11 +35,13 @@ class LinearSolution:
         objective: its value.
         columns: [columns] value of each.
         duals: [rows] dual price of each row.
+        steps: of the simplex method; they count the same each time, as seconds do not.
     """
 
     objective: float
     columns: np.ndarray
     duals: np.ndarray
+    steps: int
 
 
 Cancel = Callable[[], bool]
@@ -93,6 +95,10 @@ class LinearProgram:
             np.ascontiguousarray(values, dtype=np.float64),
         )
 
+    def reprice(self, column: int, cost: float) -> None:
+        """Change the objective coefficient of a column."""
+        self._model.changeColCost(column, cost)
+
     def _interrupt(self, event: Any) -> None:
         if self._stop():
             event.interrupt()
@@ -121,11 +127,12 @@ class LinearProgram:
             raise Stopped
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolveError(f"the linear program ended as {model.modelStatusToString(status)}, not as optimal")
-        solution = model.getSolution()
+        solution, info = model.getSolution(), model.getInfo()
         return LinearSolution(
-            objective=model.getInfo().objective_function_value,
+            objective=info.objective_function_value,
             columns=np.array(solution.col_value),
             duals=np.array(solution.row_dual),
+            steps=info.simplex_iteration_count,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -29,14 +30,9 @@ class Pricer(Protocol):
 
 def cheapest(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]:
     """The cheapest route of every moving commodity: exact, so that the prices prove a bound."""
-    commodities, moving = problem.commodities, problem.moving
-    weights = problem.weights(prices)
-    shapes = commodities.shape[moving]
+    commodities, weights = problem.commodities, problem.weights(prices)
     parts, costs = [], []
-    for shape in Shape:
-        mine = moving[shapes == shape]
-        if not len(mine):
-            continue
+    for shape, mine in of_each_shape(problem):
         root = commodities.root[mine]
         if shape is Shape.PATH:
             found, cost = _cheapest_paths(weights, mine, root, commodities.end[mine])
@@ -54,6 +50,15 @@ def cheapest(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]
     columns = Columns.join(parts)
     order = np.argsort(columns.commodity, kind="stable")
     return columns.take(order), np.concatenate(costs)[order]
+
+
+def of_each_shape(problem: Problem) -> Iterator[tuple[Shape, np.ndarray]]:
+    """(shape, positions of the moving commodities whose routes look like that), for every shape there is."""
+    moving = problem.moving
+    shapes = problem.commodities.shape[moving]
+    for shape in Shape:
+        if (shapes == shape).any():
+            yield shape, moving[shapes == shape]
 
 
 def pruned(parents: np.ndarray, members: int) -> np.ndarray:
@@ -74,58 +79,61 @@ def _cheapest_paths(
     weights: np.ndarray, commodity: np.ndarray, root: np.ndarray, end: np.ndarray
 ) -> tuple[Columns, np.ndarray]:
     """Shortest paths, from all ranks at once or, where few of them start any, from those alone."""
-    sources, row = np.unique(root, return_inverse=True)
-    if len(sources) * 8 > len(weights):
+    ranks = len(weights)
+    if len(np.unique(root)) * 8 > ranks:
         distance, onward = shortest_paths(weights)
         return Columns.of_paths(commodity, root, end, onward), distance[root, end]
-    return hop_limited_paths(weights, commodity, sources, row, end, len(weights))
+    found, _, cost = hop_limited_paths(np.broadcast_to(weights, (ranks, ranks, ranks)), commodity, root, end)
+    return found, cost
 
 
 def hop_limited_paths(
-    weights: np.ndarray, commodity: np.ndarray, sources: np.ndarray, row: np.ndarray, end: np.ndarray, most: int
-) -> tuple[Columns, np.ndarray]:
-    """Cheapest paths of at most so many hops, by dynamic programming over hops (Bellman, 1958; Ford, 1956).
+    weights: np.ndarray, commodity: np.ndarray, root: np.ndarray, end: np.ndarray
+) -> tuple[Columns, np.ndarray, np.ndarray]:
+    """Cheapest paths of limited length, by dynamic programming over rounds (Bellman, 1958; Ford, 1956).
 
     Args:
-        weights: [ranks, ranks] price of each hop.
+        weights: [rounds, ranks, ranks] price of each hop in each round; waiting is free.
         commodity: [n] labels.
-        sources: [sources] ranks that paths start at.
-        row: [n] position in ``sources`` of each path's start.
+        root: [n] where each path starts.
         end: [n] where it ends.
-        most: hops.
 
     Returns:
-        (one column per path, [n] prices).
+        (one column per path, [hops] round of each hop, [n] prices).
     """
-    ranks = len(weights)
+    rounds, ranks = weights.shape[:2]
+    sources, row = np.unique(root, return_inverse=True)
     best = np.full((len(sources), ranks), np.inf)
     best[np.arange(len(sources)), sources] = 0.0
+    same = rounds > 1 and weights.strides[0] == 0
     via: list[np.ndarray] = []
-    for _ in range(most):
+    for round in range(rounds):
         last = np.empty((len(sources), ranks), dtype=np.int64)
         following = np.empty_like(best)
         for position in range(len(sources)):
-            through = best[position, :, None] + weights
-            # staying costs nothing, so that it wins against a detour at the same price
+            through = best[position, :, None] + weights[round]
             last[position] = through.argmin(axis=0)
             following[position] = through[last[position], np.arange(ranks)]
+        # staying costs nothing, so that it wins against a detour at the same price
         stays = following >= best * (1 - 1e-12)
         last = np.where(stays, np.arange(ranks), last)
         following = np.where(stays, best, following)
-        if stays.all():
+        if same and stays.all():
             break
         via.append(last)
         best = following
-    here, rows, hops = end.copy(), [], []
-    for last in reversed(via):
-        before = last[row, here]
+    here, rows, hops, clock = end.copy(), [], [], []
+    for round in reversed(range(len(via))):
+        before = via[round][row, here]
         moved = np.flatnonzero(before != here)
         rows.append(moved)
         hops.append(before[moved] * ranks + here[moved])
+        clock.append(np.full(len(moved), round))
         here = before
-    rows.reverse()
-    hops.reverse()
-    return Columns.gather(commodity, np.concatenate(rows), np.concatenate(hops)), best[row, end]
+    travelled = np.concatenate(rows[::-1])
+    columns = Columns.gather(commodity, travelled, np.concatenate(hops[::-1]))
+    timed = Columns.gather(commodity, travelled, np.concatenate(clock[::-1]))
+    return columns, timed.hops, best[row, end]
 
 
 def shortest_paths(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,8 +2,8 @@
 
 A shallow tree costs a pipeline less to fill and drain than the cheapest tree, which is often a chain. The cheapest
 tree of limited depth is hard to find (it contains facility location), so it is searched for: every rank has a level,
-hangs from its cheapest rank of a smaller level, and changes level while that lowers the price of the whole tree. All
-roots are searched side by side.
+hangs from its cheapest rank of a smaller level, and one after the other changes to the level at which the whole tree
+is cheapest. All roots are searched side by side. What a hop costs may depend on the level it leads to.
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from solver.bound.columns import Columns
-from solver.bound.pricing import Pricer, hop_limited_paths, pruned
+from solver.bound.pricing import Pricer, hop_limited_paths, of_each_shape, pruned
 from solver.bound.problem import Problem, Shape
 from synth.collective.cheapest import min_arborescences
 
-MOVES = 4
-"""A search makes at most so many moves per rank."""
-SEARCHED = 2_000_000
-"""Beyond so many trees x ranks x ranks x depth, trees are grown and cut but not searched."""
+SEARCHED = 40_000_000
+"""Beyond so many trees x ranks x ranks x ranks, trees are grown and cut but not searched."""
 LARGE = 200
 """Beyond so many ranks only grown trees are tried."""
-
-
 COPIES = 16
 """Where there are fewer commodities than this, each is searched for several times under slightly different prices."""
 JITTER = 0.5
@@ -34,26 +30,20 @@ def limited(depth: int, *, seed: int = 0) -> Pricer:
     random = np.random.default_rng(seed)
 
     def price(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]:
-        commodities, moving = problem.commodities, problem.moving
         weights = problem.weights(prices)
-        shapes = commodities.shape[moving]
         parts, costs = [], []
-        for shape in Shape:
-            mine = moving[shapes == shape]
-            if not len(mine):
-                continue
-            root = commodities.root[mine]
+        for shape, mine in of_each_shape(problem):
+            root = problem.commodities.root[mine]
             if shape is Shape.PATH:
-                sources, row = np.unique(root, return_inverse=True)
-                end = commodities.end[mine]
+                end = problem.commodities.end[mine]
                 most = max(depth, int(problem.hops[root, end].max()))
-                found, cost = hop_limited_paths(weights, mine, sources, row, end, most)
+                found, _, cost = hop_limited_paths(np.broadcast_to(weights, (most, *weights.shape)), mine, root, end)
             else:
                 inward = shape is Shape.IN_TREE
                 copies = _copies(problem.routes.ranks, len(mine))
                 tried = _jittered(weights.T if inward else weights, copies * len(mine), len(mine), random)
-                parents, cost = shallow_trees(
-                    tried, np.tile(root, copies), depth, problem.hops.T if inward else problem.hops
+                parents, _, cost = shallow_trees(
+                    tried[:, None], np.tile(root, copies), depth, problem.hops.T if inward else problem.hops
                 )
                 if problem.demand.ranks < problem.routes.ranks:
                     parents = pruned(parents, problem.demand.ranks)
@@ -86,38 +76,80 @@ def farthest(problem: Problem) -> int:
 
 def shallow_trees(
     weights: np.ndarray, roots: np.ndarray, depth: int, hops: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A cheap out-tree of limited depth from each root.
 
     Args:
-        weights: [1 or roots, ranks, ranks] price of each hop, infinite where there is none.
+        weights: [1 or roots, 1 or depth, ranks, ranks] price of each hop, by the level it leads to less one, infinite
+            where there is none.
         roots: [roots] where the trees start.
         depth: most hops from the root; raised where a rank is farther away than that.
         hops: [ranks, ranks] fewest hops from row to column.
 
     Returns:
-        ([roots, ranks] parents, -1 for the root; [roots] prices).
+        As :func:`improved`.
     """
-    ranks, count = weights.shape[1], len(roots)
-    distance = hops[roots]
-    depth = max(depth, int(distance.max()))
-    finite = weights[np.isfinite(weights)]
-    dear = 1e3 * ranks * max(float(finite.max(initial=0.0)), 1e-300)
-    price = np.where(np.isfinite(weights) & ~np.eye(ranks, dtype=bool), weights, dear)
-    # three starts: grown from the root, everyone as near to it as can be, and the cheapest tree cut at the limit
-    grown = _depths(_grow(price, roots, depth))
-    near = distance.copy()
-    if distance.max() == 1:
+    depth = max(depth, int(hops[roots].max()))
+    return improved(weights, roots, guessed(weights, roots, depth, hops), depth)
+
+
+def improved(
+    weights: np.ndarray, roots: np.ndarray, level: np.ndarray, depth: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Trees found from given levels.
+
+    Args:
+        weights: as for :func:`shallow_trees`.
+        roots: [roots] where the trees start.
+        level: [roots, ranks] 0 for the root, 1 to ``depth`` elsewhere.
+        depth: the largest level.
+
+    Returns:
+        ([roots, ranks] parents, -1 for the root; [roots, ranks] levels: larger than that of the parent;
+        [roots] prices).
+    """
+    level, count = level.copy(), len(roots)
+    forest = _Forest(_finite(weights), roots, depth)
+    if count * weights.shape[-1] ** 3 <= SEARCHED:
+        forest.search(level, tolerance=1e-9 * _largest(weights))
+    parents, cost, _ = forest.hang(level, np.arange(count))
+    parents[np.arange(count), roots] = -1
+    return parents, level, np.asarray(cost.sum(axis=1))
+
+
+def guessed(weights: np.ndarray, roots: np.ndarray, depth: int, hops: np.ndarray) -> np.ndarray:
+    """[roots, ranks] levels of the cheapest of some trees.
+
+    They are: grown from the root, each rank as near to it as can be, and, where prices do not depend on the level, the
+    cheapest tree of any depth cut at the limit. Arguments as for :func:`shallow_trees`.
+    """
+    count = len(roots)
+    near = hops[roots].copy()
+    if near.max() == 1:
         near[:] = depth  # leaves at first; promoting some is what the search is about
-    cheap = np.minimum(_depths(min_arborescences(weights[0], roots)[1]), depth) if ranks <= LARGE else near
-    starts = [grown, near] if ranks > LARGE else [grown, near, cheap]
-    prices = []
+    price = _finite(weights)
+    starts = [_depths(_grow(price.mean(axis=1).swapaxes(1, 2), roots, depth)), near]
+    if weights.shape[-1] <= LARGE and weights.shape[1] == 1:
+        cheapest = min_arborescences(weights[0, 0], roots)[1]
+        starts.append(np.minimum(_depths(cheapest), depth))
     for level in starts:
         level[np.arange(count), roots] = 0
-        prices.append(_hang(price, level)[1].sum(axis=1))
-    best = np.argmin(prices, axis=0)
-    level = np.stack(starts)[best, np.arange(count)]
-    return _search(price, level, roots, depth, tolerance=1e-9 * dear / (1e3 * ranks))
+    forest = _Forest(price, roots, depth)
+    prices = [forest.hang(level, np.arange(count))[1].sum(axis=1) for level in starts]
+    return np.asarray(np.stack(starts)[np.argmin(prices, axis=0), np.arange(count)])
+
+
+def _largest(weights: np.ndarray) -> float:
+    """The dearest hop there is."""
+    return max(float(weights[np.isfinite(weights)].max(initial=0.0)), 1e-300)
+
+
+def _finite(weights: np.ndarray) -> np.ndarray:
+    """The weights by child and parent, with a price beyond all others where there is no hop."""
+    ranks = weights.shape[-1]
+    dear = 1e3 * ranks * _largest(weights)
+    price = np.where(np.isfinite(weights) & ~np.eye(ranks, dtype=bool), weights, dear)
+    return np.ascontiguousarray(price.swapaxes(2, 3))
 
 
 def _grow(price: np.ndarray, roots: np.ndarray, depth: int) -> np.ndarray:
@@ -161,64 +193,54 @@ def _depths(parents: np.ndarray) -> np.ndarray:
     return depth
 
 
-def _search(
-    price: np.ndarray, level: np.ndarray, roots: np.ndarray, depth: int, *, tolerance: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Move one rank per tree to its best other level until nothing gets cheaper: (parents, prices of the trees)."""
-    rows = active = np.arange(len(roots))
-    ladder = np.arange(1, depth + 1)
-    ranks = level.shape[1]
-    for _ in range(MOVES * ranks if level.size * ranks * depth <= SEARCHED else 0):
-        if not len(active):
-            break
-        gain = _gains(price if len(price) == 1 else price[active], level[active], ladder)
-        gain[np.arange(len(active)), roots[active]] = -np.inf
-        flat = gain.reshape(len(active), -1)
-        best = flat.argmax(axis=1)
-        better = flat[np.arange(len(active)), best] > tolerance
-        active, best = active[better], best[better]
-        level[active, best // depth] = best % depth + 1
-    parents, cost = _hang(price, level)
-    parents[rows, roots] = -1
-    return parents, np.asarray(cost.sum(axis=1))
+class _Forest:
+    """Trees given by levels.
 
+    Args:
+        price: [1 or trees, 1 or depth, child, parent] of each hop, by the child's level less one; never infinite.
+        roots: [trees] where they start.
+        depth: the largest level.
+    """
 
-def _allowed(price: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """[roots, parent, child] price where the parent's level is smaller, else infinite."""
-    return np.where(level[:, :, None] < level[:, None, :], price, np.inf)
+    def __init__(self, price: np.ndarray, roots: np.ndarray, depth: int) -> None:
+        self._price, self._roots = price, roots
+        self._which = np.arange(len(roots)) if len(price) > 1 else np.zeros(len(roots), dtype=np.int64)
+        self._everyone = np.arange(price.shape[-1])
+        self._ladder = np.arange(1, depth + 1)
+        self._stage_of = np.minimum(np.maximum(np.arange(depth + 1) - 1, 0), price.shape[1] - 1)  # by level
 
+    def hang(self, level: np.ndarray, trees: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """[trees, ranks] each: the cheapest parent of a smaller level, its price, the price without that parent."""
+        price = self._price[self._which[trees][:, None], self._stage_of[level], self._everyone]
+        price = np.where(level[:, None, :] < level[:, :, None], price, np.inf)
+        parents = price.argmin(axis=2)
+        index = (np.arange(len(level))[:, None], self._everyone, parents)
+        first = price[index]
+        price[index] = np.inf
+        second = price.min(axis=2)
+        first[level == 0] = 0.0
+        return parents, first, np.where(np.isinf(second), first, second)  # the root's children have no other choice
 
-def _hang(price: np.ndarray, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """([roots, ranks] cheapest parent, [roots, ranks] its price)."""
-    allowed = _allowed(price, level)
-    parents = allowed.argmin(axis=1)
-    cost = np.take_along_axis(allowed, parents[:, None, :], axis=1)[:, 0, :]
-    return parents, np.where(level == 0, 0.0, cost)
-
-
-def _gains(price: np.ndarray, level: np.ndarray, ladder: np.ndarray) -> np.ndarray:
-    """[roots, ranks, depth] how much cheaper a tree gets when one rank moves to another level."""
-    allowed = _allowed(price, level)
-    parents = allowed.argmin(axis=1)
-    cost = np.take_along_axis(allowed, parents[:, None, :], axis=1)
-    np.put_along_axis(allowed, parents[:, None, :], np.inf, axis=1)
-    second = allowed.min(axis=1)
-    cost = cost[:, 0, :]
-    cost[level == 0] = 0.0
-    second = np.where(level == 0, 0.0, second)
-    # own price at each level: the cheapest rank below it
-    below = level[:, :, None] < ladder  # [roots, parent, depth]
-    own = np.stack([np.where(below[:, :, d, None], price, np.inf).min(axis=1) for d in range(len(ladder))], axis=2)
-    gain = cost[:, :, None] - own
-    # others: who could hang from it when it moves up, who loses it when it moves down
-    saved = np.maximum(cost[:, None, :] - price, 0.0)  # [roots, mover, other]
-    above = (level[:, :, None] > ladder).astype(np.float64)  # [roots, other, depth]
-    gain += np.matmul(saved, above)
-    lost = np.where(parents[:, None, :] == np.arange(price.shape[1])[None, :, None], (second - cost)[:, None, :], 0.0)
-    lost = np.where((level == 0)[:, None, :], 0.0, lost)
-    reachable = np.isfinite(lost)
-    gain -= np.matmul(np.where(reachable, lost, 0.0), 1.0 - above)
-    gain[np.matmul((~reachable).astype(np.float64), 1.0 - above) > 0] = -np.inf
-    gain[~np.isfinite(own)] = -np.inf
-    np.put_along_axis(gain, np.maximum(level - 1, 0)[:, :, None], -np.inf, axis=2)
-    return np.asarray(gain)
+    def search(self, level: np.ndarray, *, tolerance: float) -> None:
+        """Give one rank after the other its best level, in all trees side by side; changes ``level``."""
+        roots, ladder, everyone, price = self._roots, self._ladder, self._everyone, self._price
+        trees, rungs = np.arange(len(roots)), self._stage_of[1:]
+        parents, first, second = self.hang(level, trees)
+        stage = self._stage_of[level]
+        above = (level[:, :, None] > ladder).astype(np.float64)  # [trees, rank, rung]: could hang from that rung
+        barrier = np.where(level[:, None, :] < ladder[:, None], 0.0, np.inf)  # [trees, rung, rank]
+        for rank in everyone.tolist():
+            own = (price[:, rungs, rank] + barrier).min(axis=2)
+            without = np.where(parents == rank, second, first)
+            saved = np.maximum(without - price[self._which[:, None], stage, everyone, rank], 0.0)
+            saved[:, rank] = 0.0
+            prices = own - np.matmul(saved[:, None, :], above)[:, 0, :]  # of each tree, up to a constant, by rung
+            prices[roots == rank] = 0.0
+            best = prices.argmin(axis=1)
+            moved = np.flatnonzero(prices[trees, level[:, rank] - 1] - prices[trees, best] > tolerance)
+            if len(moved):
+                level[moved, rank] = best[moved] + 1
+                stage[moved, rank] = self._stage_of[level[moved, rank]]
+                above[moved, rank] = level[moved, rank, None] > ladder
+                barrier[moved, :, rank] = np.where(level[moved, rank, None] < ladder, 0.0, np.inf)
+                parents[moved], first[moved], second[moved] = self.hang(level[moved], moved)

@@ -17,7 +17,8 @@ from solver.oblivious.guarantee import MOST_RANKS, guarantee, least_for_hardest
 from solver.oblivious.hose import Hose
 from solver.oblivious.routing import Oblivious, best_worst_case
 from solver.oblivious.table import Table
-from solver.schedule import direct, routed
+from solver.schedule import direct
+from solver.schedule.assembly import pipeline
 from solver.schedule.draft import Draft, Strategy, Task
 from solver.schedule.rounding import Whole, largest_remainder
 from synth.collective import Collective
@@ -45,7 +46,7 @@ def drafts(task: Task) -> Iterator[Draft]:
         cancel=task.cancel,
         progress=task.progress,
     )
-    candidates = [routed.pipeline(problem, _whole(problem, hose, found), task.launch_ns)]
+    candidates = [pipeline(problem, _whole(problem, hose, found), task.launch_ns)]
     if direct.STRATEGY.serves(problem):
         candidates += direct.drafts(replace(task, problem=problem))
     guaranteed = [guarantee(draft.plan(problem), topology, hose, launch_ns=task.launch_ns) for draft in candidates]
@@ -82,11 +83,9 @@ def _whole(problem: Problem, hose: Hose, found: Oblivious) -> Whole:
         if best[0] <= found.worst_seconds * (1 + WORTH):
             break
     assert best is not None
-    seconds, denominator, units = best
+    _, denominator, units = best
     used = np.flatnonzero(units)
-    return Whole(
-        columns=found.columns.take(used), shares=units[used], denominator=denominator, seconds=seconds, kept=used
-    )
+    return Whole(columns=found.columns.take(used), shares=units[used], denominator=denominator, kept=used)
 
 
 STRATEGY = Strategy(

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from solver.bound import Columns, Problem
+from solver.schedule.assembly import pipeline
 from solver.schedule.draft import Draft, Strategy, Task
 from solver.schedule.rounding import Whole
-from solver.schedule.routed import pipeline
 from synth.collective import Collective
 
 SPREADING = frozenset({Collective.ALLGATHER, Collective.BROADCAST})
@@ -133,7 +133,6 @@ def _drafts(parents: Parents, *, one_root: bool = False, by_bit: bool = False) -
             columns=Columns(label, starts, hops),
             shares=share,
             denominator=count if problem.paired else 1,
-            seconds=0.0,
             kept=np.arange(count),
         )
         draft = pipeline(problem, whole, task.launch_ns, fixed=clock if by_bit else None)
@@ -165,7 +164,6 @@ def _rail_drafts(task: Task) -> Iterator[Draft]:
         columns=columns,
         shares=np.ones(len(columns), dtype=np.int64),
         denominator=1,
-        seconds=0.0,
         kept=np.arange(len(columns)),
     )
     draft = pipeline(problem, whole, task.launch_ns)

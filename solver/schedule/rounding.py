@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,18 +22,23 @@ class Whole:
         columns: routes with a share of at least 1.
         shares: [columns] in units of 1 / denominator; they sum to it for each group.
         denominator: the unit.
-        seconds: time the busiest link needs.
         kept: [columns] which of the given columns these are.
     """
 
     columns: Columns
     shares: np.ndarray
     denominator: int
-    seconds: float
     kept: np.ndarray
 
 
-def whole(problem: Problem, columns: Columns, shares: np.ndarray, group: np.ndarray) -> Whole:
+def whole(
+    problem: Problem,
+    columns: Columns,
+    shares: np.ndarray,
+    group: np.ndarray,
+    *,
+    seconds: Callable[[np.ndarray], float] | None = None,
+) -> Whole:
     """Round shares so that no group's total changes.
 
     Args:
@@ -40,18 +46,24 @@ def whole(problem: Problem, columns: Columns, shares: np.ndarray, group: np.ndar
         columns: routes.
         shares: [columns] fractions that sum to 1 for each group.
         group: [columns] label of what must stay whole together (a commodity).
+        seconds: what the shares cost; default: the time of the busiest link.
     """
     usage = columns.usage(problem)
+    if seconds is None:
+
+        def seconds(parts: np.ndarray) -> float:
+            return float((usage.T @ parts).max(initial=0.0))
+
     best: tuple[float, int, np.ndarray] | None = None
     for denominator in DENOMINATORS:
         units = largest_remainder(shares, group, denominator)
-        seconds = float((usage.T @ units).max(initial=0.0)) / denominator
-        if best is None or seconds < best[0] * (1 - SLACK):
-            best = (seconds, denominator, units)
+        cost = seconds(units / denominator)
+        if best is None or cost < best[0] * (1 - SLACK):
+            best = (cost, denominator, units)
     assert best is not None
-    seconds, denominator, units = best
+    _, denominator, units = best
     used = np.flatnonzero(units)
-    return Whole(columns=columns.take(used), shares=units[used], denominator=denominator, seconds=seconds, kept=used)
+    return Whole(columns=columns.take(used), shares=units[used], denominator=denominator, kept=used)
 
 
 def largest_remainder(shares: np.ndarray, group: np.ndarray, denominator: int) -> np.ndarray:

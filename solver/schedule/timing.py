@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from solver.bound import Columns, Problem
+from solver.bound import Columns, Problem, Shape
+from solver.schedule.timed import Timed
 
 MAX_SEGMENTS = 4096
 
@@ -39,6 +40,26 @@ def in_tree_rounds(columns: Columns, ranks: int) -> np.ndarray:
         return rounds
     row = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
     return np.asarray(np.maximum.reduceat(rounds, columns.starts[:-1])[row] - rounds)
+
+
+def earliest(problem: Problem, columns: Columns) -> Timed:
+    """The routes, every hop as early as its route allows; in-trees as late as in as many rounds as they are deep."""
+    shape = problem.commodities.shape[columns.commodity]
+    of_hop = np.repeat(shape, np.diff(columns.starts))
+    rounds = np.zeros(len(columns.hops), dtype=np.int64)
+    for kind in Shape:
+        mine = np.flatnonzero(shape == kind)
+        if not len(mine):
+            continue
+        part = columns.take(mine)
+        match kind:
+            case Shape.PATH:
+                rounds[of_hop == kind] = path_rounds(part)
+            case Shape.OUT_TREE:
+                rounds[of_hop == kind] = out_tree_rounds(part, problem.routes.ranks)
+            case Shape.IN_TREE:
+                rounds[of_hop == kind] = in_tree_rounds(part, problem.routes.ranks)
+    return Timed(columns, rounds)
 
 
 class Pipeline:

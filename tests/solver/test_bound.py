@@ -90,7 +90,7 @@ def test_shallow_trees_reach_everyone_and_cost_no_less_than_the_cheapest(machine
     weights = problem.weights(np.linspace(1, 2, len(machine.links)))
     ranks = problem.routes.ranks
     depth = max(int(problem.hops.max()), 2)
-    parents, prices = shallow_trees(weights[None], np.arange(ranks), depth, problem.hops)
+    parents, _, prices = shallow_trees(weights[None, None], np.arange(ranks), depth, problem.hops)
     for root in range(ranks):
         levels = 0
         here = np.arange(ranks)

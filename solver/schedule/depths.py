@@ -1,0 +1,73 @@
+"""How deep a pipeline should be: what is known and guessed about each depth."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.bound import Fractional, Problem, Shape
+from solver.bound.shallow import farthest, limited
+from solver.schedule.timing import MAX_SEGMENTS
+
+FILL = {Shape.PATH: 0.05, Shape.OUT_TREE: 0.35, Shape.IN_TREE: 0.35}
+"""What each round but one adds to the time of a segment by filling and draining, as measured on the catalog's machines;
+half of it where in-trees and out-trees follow each other."""
+SHRINKS = 6
+"""One more round takes away at most so large a part of what too little depth costs, as measured there."""
+MET = 1e-3
+"""A depth whose links need no more than this over the bound costs nothing."""
+
+
+class Depths:
+    """Guesses of the time that pipelines of each depth take.
+
+    Args:
+        problem: what to schedule.
+        fractional: the optimum without a limit.
+        deepest: of its routes.
+        wait: seconds that every round takes besides.
+        seed: for the search for trees.
+    """
+
+    def __init__(self, problem: Problem, fractional: Fractional, deepest: int, *, wait: float, seed: int) -> None:
+        self.halves = 2 if problem.paired else 1
+        self._wait, self._least = wait, fractional.seconds
+        self._slope = FILL[Shape(problem.commodities.shape[0])] / self.halves
+        self._seconds = _seen_by_prices(problem, fractional, deepest, seed)
+
+    def __contains__(self, depth: int) -> bool:
+        return depth in self._seconds
+
+    def guess(self, depth: int) -> tuple[float, int]:
+        """(seconds, segments) of a pipeline of such a depth."""
+        rounds, seconds = depth * self.halves, self._seconds[depth]
+        fill = self._slope * (rounds - 1) * seconds
+        segments = max(1, round((fill / self._wait) ** 0.5)) if self._wait else MAX_SEGMENTS
+        return seconds + fill / segments + (segments + rounds - 1) * self._wait, segments
+
+    def best(self) -> int:
+        """The depth that looks fastest."""
+        return min(self._seconds, key=self.guess)
+
+    def learn(self, depth: int, seconds: float) -> None:
+        """Note what the links need with routes of a depth; a little more depth will not do wonders then."""
+        self._seconds[depth] = max(seconds, self._seconds[depth])
+        for deeper in range(depth + 1, max(self._seconds) + 1):
+            excess = (self._seconds[deeper - 1] - self._least) / SHRINKS
+            self._seconds[deeper] = max(self._seconds[deeper], self._least + excess)
+
+
+def _seen_by_prices(problem: Problem, fractional: Fractional, deepest: int, seed: int) -> dict[int, float]:
+    """By depth, seconds that the links need at least, as far as the prices of the optimum see it."""
+    found: dict[int, float] = {}
+    size = problem.commodities.size[problem.moving]
+    for depth in range(farthest(problem), max(deepest, farthest(problem)) + 1):
+        if found and found[depth - 1] <= fractional.bound * (1 + MET):
+            found[depth] = found[depth - 1]
+            continue
+        columns, costs = limited(depth, seed=seed)(problem, fractional.prices)
+        cheapest = np.full(len(problem.commodities), np.inf)
+        np.minimum.at(cheapest, columns.commodity, costs)
+        total = size * cheapest[problem.moving]
+        needed = total.reshape(2, -1).sum(axis=0).min() if problem.paired else total.sum()
+        found[depth] = max(float(needed), fractional.seconds)
+    return found
