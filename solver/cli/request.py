@@ -30,9 +30,7 @@ class Asked:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that describe the request."""
     parser.add_argument("topology", metavar="TOPO", help="file or catalog name")
-    parser.add_argument(
-        "--collective", required=True, metavar="C", help=", ".join(member.value for member in Collective)
-    )
+    parser.add_argument("--collective", metavar="C", help=", ".join(member.value for member in Collective))
     parser.add_argument("--bytes", metavar="N", help="size, such as 64MB or 1GiB; default 1 GB, or what --demand says")
     parser.add_argument("--demand", metavar="FILE", help='bytes per pair, {"bytes": [[N x N]]}, for alltoall')
     parser.add_argument("--ranks", metavar="LIST", help="GPUs by id or position, such as 0-3,8; default: all")
@@ -45,16 +43,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same answer (%(default)s)")
 
 
+def check_limits(args: argparse.Namespace) -> None:
+    """Refuse limits that make no sense.
+
+    Raises:
+        InputError: naming the one.
+    """
+    if not 0 < args.time_limit < 1e9:
+        raise InputError(f"--time-limit: is {args.time_limit}; must be above 0 seconds", subject="--time-limit")
+    if not 0 <= args.seed < 2**31:
+        raise InputError(f"--seed: is {args.seed}; must be from 0 to 2^31 - 1", subject="--seed")
+
+
 def read(args: argparse.Namespace) -> Asked:
     """The request that the arguments describe.
 
     Raises:
         InputError: they do not fit together.
     """
-    if not 0 < args.time_limit < 1e9:
-        raise InputError(f"--time-limit: is {args.time_limit}; must be above 0 seconds", subject="--time-limit")
-    if not 0 <= args.seed < 2**31:
-        raise InputError(f"--seed: is {args.seed}; must be from 0 to 2^31 - 1", subject="--seed")
+    check_limits(args)
+    if args.collective is None:
+        known = ", ".join(member.value for member in Collective)
+        raise InputError(f"--collective: is missing; must be one of {known}", subject="--collective")
     topology = read_topology(args.topology)
     ranks = read_ranks(args.ranks, topology)
     size = 1_000_000_000 if args.bytes is None else parse_size(args.bytes, subject="--bytes")

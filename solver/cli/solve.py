@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from solver import exact, picture, portfolio
-from solver.cli import book, report, request
+from solver.cli import book, joint, report, request
 from solver.cli.report import Part
 from solver.exact import Objective
 from solver.explain import explain
@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--explain", action="store_true", help="say what binds and what faster links would save")
     parser.add_argument("--picture", metavar="FILE", help="draw time per link and the timeline, as .svg or .html page")
+    joint.configure(parser)
     parser.add_argument("-o", "--output", metavar="PLAN", help="write the plan here")
 
 
@@ -55,6 +56,8 @@ def run(args: argparse.Namespace) -> Answer:
     """Synthesize, write the plan where it was asked for, and say how good it is."""
     if not 0 <= args.launch_ns < 1e12:
         raise InputError(f"--launch-ns: is {args.launch_ns}; must be at least 0 nanoseconds", subject="--launch-ns")
+    if args.groups or args.group:
+        return joint.run(args)
     _check_exact(args)
     if args.start and (args.range or args.exact):
         raise InputError("--from: goes with neither --range nor --exact, which start anew", subject="--from")

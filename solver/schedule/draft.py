@@ -96,11 +96,13 @@ class Draft:
         if self.whole or problem.listed is None:
             problem = problem.plain
         transfers = self.transfers
-        size = chunk_bytes(self.plan(problem), problem.demand)[transfers.chunk]
-        if problem.listed is not None:
-            size = size * problem.listed.order
         pair = transfers.src * problem.routes.ranks + transfers.dst
-        return Pipeline(problem, transfers.round, pair, size, launch_ns)
+        return Pipeline(problem, transfers.round, pair, self.transfer_bytes(problem), launch_ns)
+
+    def transfer_bytes(self, problem: Problem) -> np.ndarray:
+        """[transfers] bytes of the whole chunk, with those of its images where the problem has symmetries."""
+        size: np.ndarray = chunk_bytes(self.plan(problem), problem.demand)[self.transfers.chunk]
+        return size if problem.listed is None else size * problem.listed.order
 
     def seconds(self, task: Task) -> float:
         """What the task's cost model says."""

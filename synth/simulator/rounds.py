@@ -6,14 +6,56 @@ time is summed over spans of rounds between which nothing starts or ends.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from synth.simulator.loads import Loads
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Running:
+    """Which transfer runs in which rounds, and how long it keeps which link busy in each.
+
+    Attributes:
+        begin: [transfers] first round.
+        end: [transfers] the round after the last.
+        latency_ns: [transfers] of the route.
+        row: [crossings] transfer.
+        link: [crossings] link that it crosses.
+        busy_ns: [crossings] time in one round.
+    """
+
+    begin: np.ndarray
+    end: np.ndarray
+    latency_ns: np.ndarray
+    row: np.ndarray
+    link: np.ndarray
+    busy_ns: np.ndarray
+
+    @classmethod
+    def of(cls, loads: Loads) -> Running:
+        """The transfers of one plan."""
+        begin = loads.plan.transfers.round
+        row, link = loads.routes.incidence(loads.pair)
+        return cls(
+            begin=begin,
+            end=begin + loads.plan.segments,
+            latency_ns=loads.routes.latency_ns.ravel()[loads.pair],
+            row=row,
+            link=link,
+            busy_ns=loads.segment_bytes[row] * (1e9 / loads.routes.topology.bytes_per_s[link]),
+        )
+
+
 def price(loads: Loads, launch_ns: float = 0.0) -> tuple[float, int]:
     """(seconds of the plan, rounds that move anything)."""
-    spans = _Spans(loads)
+    return seconds(Running.of(loads), launch_ns)
+
+
+def seconds(running: Running, launch_ns: float = 0.0) -> tuple[float, int]:
+    """(seconds of all rounds, rounds that move anything)."""
+    spans = _Spans(running)
     if not spans.count:
         return 0.0, 0
     moving = spans.active > 0
@@ -23,22 +65,22 @@ def price(loads: Loads, launch_ns: float = 0.0) -> tuple[float, int]:
 
 def moving_rounds(loads: Loads) -> int:
     """Rounds in which at least one transfer runs."""
-    spans = _Spans(loads)
+    spans = _Spans(Running.of(loads))
     return int(spans.length[spans.active > 0].sum()) if spans.count else 0
 
 
 class _Spans:
     """Spans of equal rounds: ``edge[i] .. edge[i + 1]``."""
 
-    def __init__(self, loads: Loads) -> None:
-        self.loads = loads
-        begin = loads.plan.transfers.round
-        edges = np.unique(np.concatenate([begin, begin + loads.plan.segments]))
+    def __init__(self, running: Running) -> None:
+        self.running = running
+        edges = np.unique(np.concatenate([running.begin, running.end]))
         self.count = max(len(edges) - 1, 0)
         self.length = np.diff(edges)
-        self.first = np.searchsorted(edges, begin)
-        self.last = np.searchsorted(edges, begin + loads.plan.segments)
-        self.active = self._running(np.ones(len(begin), dtype=np.int64)) if self.count else np.zeros(0, dtype=np.int64)
+        self.first = np.searchsorted(edges, running.begin)
+        self.last = np.searchsorted(edges, running.end)
+        every = np.ones(len(running.begin), dtype=np.int64)
+        self.active = self._running(every) if self.count else np.zeros(0, dtype=np.int64)
 
     def _running(self, values: np.ndarray) -> np.ndarray:
         """[spans] sum of a per-transfer value over the transfers that run in each span."""
@@ -47,19 +89,17 @@ class _Spans:
 
     def latency_ns(self) -> np.ndarray:
         """[spans] largest route latency among the running transfers."""
-        latency = self.loads.routes.latency_ns.ravel()[self.loads.pair]
+        latency = self.running.latency_ns
         worst = np.zeros(self.count)
         for first, last in np.unique(np.stack([self.first, self.last]), axis=1).T:
-            here = latency[self.first == first].max()
+            here = latency[(self.first == first) & (self.last == last)].max()
             np.maximum(worst[first:last], here, out=worst[first:last])
         return worst
 
     def busiest_ns(self) -> np.ndarray:
         """[spans] time of the busiest link in one round of each span."""
-        loads = self.loads
-        rows, links = loads.routes.incidence(loads.pair)
-        used, column = np.unique(links, return_inverse=True)
-        nanoseconds = loads.segment_bytes[rows] * (1e9 / loads.routes.topology.bytes_per_s[links])
+        rows, nanoseconds = self.running.row, self.running.busy_ns
+        used, column = np.unique(self.running.link, return_inverse=True)
         width = len(used)
         busiest = np.zeros(self.count)
         # in slabs of links, so that memory stays bounded on large machines

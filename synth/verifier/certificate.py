@@ -8,6 +8,8 @@ of the cheapest way to deliver that block, and in time t link e offers at most r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from synth.collective import EVERY, Collective, Demand
@@ -31,6 +33,21 @@ def proven_bound_ns(certificate: Certificate, routes: Routes, demand: Demand) ->
     if certificate.lengths is not None:
         return _lengths_bound_ns(certificate.lengths, routes, demand)
     return _cut_bound_ns(certificate.devices, routes, demand)
+
+
+def proven_together_ns(certificate: Certificate, parts: Sequence[tuple[Routes, Demand]]) -> float:
+    """What a certificate proves for several demands that run at the same time on shared links, in nanoseconds.
+
+    Each spends what it would alone, and the links offer what they do once, so what is proven for each adds up.
+
+    Args:
+        certificate: of kind ``lengths``.
+        parts: routes among each group's ranks, on one topology, and what the group exchanges.
+
+    Raises:
+        PlanError: the certificate does not fit the topology.
+    """
+    return sum(proven_bound_ns(certificate, routes, demand) for routes, demand in parts)
 
 
 def _lengths_bound_ns(lengths: np.ndarray, routes: Routes, demand: Demand) -> float:
