@@ -75,3 +75,9 @@ def test_a_layer_trains_as_the_dense_computation_does():
     pytest.importorskip("torch")
     answers = started(4, "torch")
     assert answers[0][0]["loss_last"] < answers[0][0]["loss_first"]
+
+
+def test_process_groups_and_two_level_experts():
+    pytest.importorskip("torch")
+    answers = started(8, "experts")
+    assert answers[0][0]["nodes"] == [0, 0, 1, 1, 2, 2, 3, 3]

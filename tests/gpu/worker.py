@@ -21,7 +21,7 @@ from synth import plan as plans
 from synth.collective import Collective
 from synth.errors import RemoteError
 from synth.plan.lowering import Lowering
-from tests.gpu import operations
+from tests.gpu import groups, operations
 
 WIDTHS = {"float32": 4, "bfloat16": 2, "int8": 1, "float16": 2}
 
@@ -325,6 +325,7 @@ PHASES = {
             ("classes", operations.classes_phase),
             ("trial", operations.trial_phase),
             ("statistics", operations.statistics_phase),
+            ("experts", groups.experts_phase),
         )
     },
 }

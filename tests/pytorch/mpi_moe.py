@@ -5,7 +5,7 @@ import sys
 import torch
 
 from runtime.attach import attach
-from tests.pytorch.test_moe import NODES, dense, layer
+from tests.pytorch.experts import NODES, dense, layer
 
 with attach(topology="hgx-h100x4", ranks=NODES["4x2"][: int(sys.argv[1])]) as ep:
     found = layer(ep, 12, torch.float32, None)

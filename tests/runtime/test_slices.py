@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import urllib.request
 from dataclasses import replace
 
@@ -189,3 +190,20 @@ def test_what_everybody_needs_the_whole_plan_for(monkeypatch):
     edges[0, 1] = True
     assert slices.edges_of(slices.cut(plan, 0).with_(edges=edges)) == {(0, 1)}
     assert len(slices.edges_of(plan)) == 12
+
+
+def test_a_nodes_cache_gets_the_whole_plan_in_the_background(serve, monkeypatch, tmp_path):
+    server = serve()
+    machine = catalog.build("asym8")
+    request = slices.PlanRequest(topology=machine, collective="alltoall", bytes=1 << 16)
+    digest = slices.Client(server.url).resolve(request, wait=30).digest
+    monkeypatch.setattr(slices, "SPREAD_SECONDS", 0.0)
+    environment = slices.Environment(server=server.url, cache=tmp_path / "cache")
+    slices.keep_whole(environment, request, digest)
+    for thread in threading.enumerate():
+        if thread.name == "synth-keep":
+            thread.join(20)
+    server.kill()
+    found = plans.find_plan(request, replace(environment, timeout=0.5))
+    assert (found.source, found.plan.digest) == ("cache", digest)
+    slices.keep_whole(replace(environment, server="http://127.0.0.1:9", timeout=0.2), request, "0" * 64)  # says nothing
