@@ -173,6 +173,32 @@ def order(context: Context, request: SolveRequest, caller: Caller, *, retry: boo
     return job
 
 
+def pages(context: Context, request: SolveRequest) -> list[Resolution]:
+    """The plans of a book that is there, in order of size."""
+    found: list[Resolution] = []
+    with context.database.read() as connection:
+        while (page := plans.resolution(connection, request.page_key(len(found)))) is not None:
+            found.append(page)
+    return found
+
+
+def answer_of(context: Context, job: Job, size: int) -> Resolution | Job:
+    """What a job came to: the plan for a size, or the job itself while it runs.
+
+    Raises:
+        SynthError: what it failed with.
+    """
+    raise_failure(job)
+    if not job.state.ended:
+        return job
+    request = SolveRequest.from_document(job.request)
+    with context.database.read() as connection:
+        if request.book:
+            nearest = plans.nearest(connection, request.subject, size)
+            return job if nearest is None else nearest[0]
+        return plans.resolution(connection, request.key) or job
+
+
 def _raise_again(job: Job, now: float, *, retry: bool) -> None:
     """Raise the error of a failed job, unless another try may end otherwise."""
     assert job.error is not None
@@ -219,6 +245,7 @@ def job_document(job: Job) -> Json:
         "ranks": len(job.request["ranks"]),
         "bytes": job.request["bytes"],
         "time_limit": job.request["time_limit"],
+        "book": bool(job.request.get("book")),
         "progress": job.progress,
         "cancel_requested": job.cancel,
         "plan": job.plan,

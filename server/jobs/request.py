@@ -36,6 +36,7 @@ class SolveRequest:
         seed: of the solver.
         strategies: names of those to try; None for all.
         exact: {objective, rounds, chunks} of an exact schedule; None where none was asked for.
+        book: whether a few plans are wanted that share the range.
     """
 
     topology: str
@@ -55,6 +56,7 @@ class SolveRequest:
     seed: int = 0
     strategies: tuple[str, ...] | None = None
     exact: dict[str, Json] | None = None
+    book: bool = False
 
     @classmethod
     def from_document(cls, document: Mapping[str, Json]) -> SolveRequest:
@@ -73,7 +75,7 @@ class SolveRequest:
 
         Later additions stand there only where they say anything, so that old requests keep their digests.
         """
-        return _without(asdict(self), *(name for name in ("strategies", "exact") if getattr(self, name) is None))
+        return _without(asdict(self), *(name for name in ("strategies", "exact", "book") if not getattr(self, name)))
 
     def to_demand(self) -> Demand:
         """The demand it describes.
@@ -94,6 +96,10 @@ class SolveRequest:
     def key(self) -> str:
         """Digest of the whole request: equal requests share one job and one plan."""
         return documents.digest(_without(self.to_document(), "fingerprint", "places"))
+
+    def page_key(self, page: int) -> str:
+        """Digest of the request for one plan of a book; the first goes by the request's own."""
+        return self.key if page == 0 else documents.digest({"book": self.key, "page": page})
 
     @cached_property
     def shape(self) -> str:

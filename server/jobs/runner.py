@@ -111,7 +111,7 @@ class Runner:
             self._finish(job, State.FAILED, error=error_document(crash))
             return
         request = SolveRequest.from_document(job.request)
-        with Child("solve", self._task(request)) as child:
+        with Child("solve_book" if request.book else "solve", self._task(request)) as child:
             self._watch(job, request, child)
 
     def _task(self, request: SolveRequest) -> Json:
@@ -119,7 +119,7 @@ class Runner:
             stored = topologies.find(connection, request.topology)
             assert stored is not None  # a topology is never removed
             task = {"request": request.to_document(), "topology": stored.text, "solver": self._settings.solver}
-            equal = plans.of_shape(connection, request.shape)
+            equal = None if request.book else plans.of_shape(connection, request.shape)
             made_for = None if equal is None else plans.topology_of(connection, equal.plan)
             if equal is not None and made_for is not None:
                 other, document = topologies.find(connection, made_for), plans.get(connection, equal.plan)
@@ -181,37 +181,40 @@ class Runner:
         self._finish(job, State.FAILED, error=error_document(error))
 
     def _store(self, job: Job, request: SolveRequest, result: Json, seconds: float) -> None:
-        """Store the plan, the answer to the request and the end of the job: all three or none."""
+        """Store the plans, which answers which sizes, and the end of the job: all of it or nothing."""
         now = time.time()
+        sizes = {"bytes": request.bytes, "min_bytes": request.min_bytes, "max_bytes": request.max_bytes}
+        pages = result["pages"] if request.book else [sizes | result]
         with self._database.write() as connection:
-            plans.add(
-                connection,
-                digest=result["digest"],
-                topology=request.topology,
-                collective=request.collective,
-                ranks=len(request.ranks),
-                text=result["plan"],
-                now=now,
-            )
-            plans.add_resolution(
-                connection,
-                plans.Resolution(
-                    key=request.key,
-                    shape=request.shape,
-                    subject=request.subject,
-                    bytes=request.bytes,
-                    min_bytes=request.min_bytes,
-                    max_bytes=request.max_bytes,
-                    plan=result["digest"],
-                    bound_seconds=result["bound_seconds"],
-                    predicted_seconds=result["predicted_seconds"],
-                    gap=result["gap"],
-                    created_at=now,
-                ),
-            )
-            held = jobs.finish(connection, job, State.DONE, now=now, plan=result["digest"])
+            for number, page in enumerate(pages):
+                plans.add(
+                    connection,
+                    digest=page["digest"],
+                    topology=request.topology,
+                    collective=request.collective,
+                    ranks=len(request.ranks),
+                    text=page["plan"],
+                    now=now,
+                )
+                plans.add_resolution(
+                    connection,
+                    plans.Resolution(
+                        key=request.page_key(number),
+                        shape=request.shape,
+                        subject=request.subject,
+                        bytes=page["bytes"],
+                        min_bytes=page["min_bytes"],
+                        max_bytes=page["max_bytes"],
+                        plan=page["digest"],
+                        bound_seconds=page["bound_seconds"],
+                        predicted_seconds=page["predicted_seconds"],
+                        gap=page["gap"],
+                        created_at=now,
+                    ),
+                )
+            held = jobs.finish(connection, job, State.DONE, now=now, plan=pages[-1]["digest"])
         if held:
-            self._metrics.solved(request.collective, seconds, result["gap"])
+            self._metrics.solved(request.collective, seconds, pages[-1]["gap"])
             self._note_end(job, State.DONE)
 
     def _finish(self, job: Job, state: State, *, error: Json | None = None) -> None:

@@ -14,6 +14,7 @@ from synth.errors import SynthError
 
 TASKS = {
     "solve": "solving",
+    "solve_book": "solving",
     "read_topology": "topologies",
     "freeze": "topologies",
     "compare": "topologies",

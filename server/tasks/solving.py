@@ -36,13 +36,38 @@ def solve(task: Json, report: Report) -> Json:
     found = _renamed(task.get("equal"), machine, request)
     if found is None:
         found = _make(task["solver"], machine, demand, request, report)
-        violations = verify(found, machine, bytes=unsaid(found, request.bytes))
-        if violations:
-            raise InvalidPlan(
-                f"solver: made a plan that breaks {len(violations)} rules, first: {violations[0].message}",
-                subject="solver",
-            )
+        _check(found, machine, request.bytes)
     return {"plan": found.text, "digest": found.digest} | _quality(found, machine, demand, request)
+
+
+def solve_book(task: Json, report: Report) -> Json:
+    """Make a few plans that share a range of sizes: {request, topology (text)} -> {pages}.
+
+    Each page is as :func:`solve` answers, with ``bytes``, ``min_bytes`` and ``max_bytes``.
+    """
+    from solver.book import make_book
+
+    request = SolveRequest.from_document(task["request"])
+    machine = read_text(task["topology"])
+    book = make_book(
+        machine,
+        request.to_demand(),
+        least=request.min_bytes,
+        most=request.max_bytes,
+        ranks=request.ranks,
+        time_limit=request.time_limit,
+        cost=request.cost,
+        launch_ns=request.launch_ns,
+        seed=request.seed,
+        progress=lambda news: report(_progress(news)),
+    )
+    pages = []
+    for page in book.pages:
+        made, demand = page.plan, page.solved.demand
+        _check(made, machine, demand.bytes)
+        sizes = {"bytes": demand.bytes, "min_bytes": made.min_bytes, "max_bytes": made.max_bytes}
+        pages.append({"plan": made.text, "digest": made.digest} | sizes | _quality(made, machine, demand, request))
+    return {"pages": pages}
 
 
 def _make(solver: str, machine: Topology, demand: Demand, request: SolveRequest, report: Report) -> Plan:
@@ -78,6 +103,19 @@ def _make(solver: str, machine: Topology, demand: Demand, request: SolveRequest,
         **more,
     ).plan
     return made
+
+
+def _check(made: Plan, machine: Topology, size: int) -> None:
+    """Refuse a plan that breaks a rule.
+
+    Raises:
+        InvalidPlan: it does.
+    """
+    violations = verify(made, machine, bytes=unsaid(made, size))
+    if violations:
+        raise InvalidPlan(
+            f"solver: made a plan that breaks {len(violations)} rules, first: {violations[0].message}", subject="solver"
+        )
 
 
 def _quality(found: Plan, machine: Topology, demand: Demand, request: SolveRequest) -> dict[str, Json]:

@@ -118,6 +118,34 @@ class Client:
             body["demand"] = {"bytes": request.demand.tolist()}
         return self._known("POST", "/v1/plans", request, body=body)
 
+    def post_book(
+        self, request: PlanRequest, least: int, most: int, *, time_limit: float = 30.0, seed: int = 0
+    ) -> Json:
+        """Ask for plans for all sizes of a range: {state: "ready", plans: [..]} or {state: "pending", job}.
+
+        Once they are there, :meth:`resolve` finds the right one for each size.
+
+        Args:
+            request: what for; its own size is not looked at.
+            least: smallest size.
+            most: largest size.
+            time_limit: seconds for all of it.
+            seed: of the solver.
+        """
+        body: dict[str, Json] = {
+            "topology": request.topology_digest,
+            "collective": request.collective,
+            "ranks": list(request.ranks),
+            "range": {"min": least, "max": most},
+            "time_limit": time_limit,
+            "seed": seed,
+        }
+        if request.root is not None:
+            body["root"] = request.root
+        if request.pairs:
+            body["pairs"] = [list(pair) for pair in request.pairs]
+        return self._known("POST", "/v1/books", request, body=body)
+
     def job(self, id: str) -> Json:
         """A job: {id, state, progress, plan, error, ..}."""
         return self._json("GET", f"/v1/jobs/{quote(id, safe='')}")

@@ -42,6 +42,7 @@ def test_the_paths_are_those_of_the_design() -> None:
         "/livez",
         "/metrics",
         "/readyz",
+        "/v1/books",
         "/v1/groups",
         "/v1/jobs",
         "/v1/jobs/{id}",

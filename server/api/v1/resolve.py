@@ -100,7 +100,7 @@ async def resolve(
     found, exact = await run_in_threadpool(find)
     if isinstance(found, Job) and wait > 0:
         deadline = time.monotonic() + min(wait, context.settings.max_wait)
-        found = await _wait(context, found, deadline)
+        found = await _wait(context, found, bytes, deadline)
         if not isinstance(found, Job):
             exact = True
     if isinstance(found, Job):
@@ -194,16 +194,14 @@ def _order(question: Question) -> SolveRequest:
     )
 
 
-async def _wait(context: Context, job: Job, deadline: float) -> Resolution | Job:
+async def _wait(context: Context, job: Job, size: int, deadline: float) -> Resolution | Job:
     """Wait for a job until it ends, the deadline passes or the server is about to stop."""
 
     def look(id: str) -> Resolution | Job:
         with context.database.read() as connection:
             now = jobs.get(connection, id)
-            assert now is not None
-            planning.raise_failure(now)
-            found = plans.resolution(connection, now.key) if now.state.ended else None
-        return now if found is None else found
+        assert now is not None
+        return planning.answer_of(context, now, size)
 
     current: Resolution | Job = job
     async with context.waiting():

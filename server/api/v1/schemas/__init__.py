@@ -13,6 +13,8 @@ from server.api.v1.schemas.experts import GroupsAnswer, GroupsRequest, Placement
 from server.api.v1.schemas.jobs import Job, JobError, Jobs, Progress
 from server.api.v1.schemas.nodes import Node, NodeAnswer, NodeReport, Nodes
 from server.api.v1.schemas.plans import (
+    BookAnswer,
+    BookRequest,
     DemandMatrix,
     ExactAim,
     Objective,
@@ -30,6 +32,8 @@ from server.api.v1.schemas.telemetry import Edge, MeasuredEdge, SlowEdge, Teleme
 from server.api.v1.schemas.topologies import Topologies, TopologyAnswer, TopologyRequest, TopologySummary
 
 __all__ = [
+    "BookAnswer",
+    "BookRequest",
     "BusyLink",
     "CollectiveName",
     "DemandMatrix",

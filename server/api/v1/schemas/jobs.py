@@ -36,6 +36,7 @@ class Job(BaseModel):
     ranks: int
     bytes: int
     time_limit: float
+    book: bool = Field(False, description="whether it makes a few plans that share a range of sizes")
     progress: Progress | None
     cancel_requested: bool
     plan: str | None = Field(description="digest, when done")

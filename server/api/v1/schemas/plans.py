@@ -84,6 +84,31 @@ class PlanPending(BaseModel):
     job: Job
 
 
+class BookRequest(Request):
+    """A few plans to make that together answer every size of a range."""
+
+    topology: Digest = Field(description="fingerprint or digest of a stored topology")
+    collective: CollectiveName
+    range: Range = Field(description="sizes to serve, from at least 1 byte")
+    ranks: list[str] | None = Field(None, min_length=2, description="device ids in rank order; default every GPU")
+    root: Rank | None = None
+    pairs: list[Annotated[list[Rank], Field(min_length=2, max_length=2)]] | None = Field(
+        None, min_length=1, description="for sendrecv: [from, to] each"
+    )
+    objective: Objective = Objective()
+    time_limit: float = Field(30.0, gt=0, allow_inf_nan=False, description="seconds the solver may take in all")
+    seed: int = Field(0, ge=0, lt=2**31)
+
+
+class BookAnswer(BaseModel):
+    """A book that is ready: its plans in order of size; their ranges meet."""
+
+    state: Literal["ready"] = "ready"
+    min_bytes: int
+    max_bytes: int
+    plans: list[PlanAnswer]
+
+
 class ResolveAnswer(PlanAnswer):
     """Which plan to use now."""
 
