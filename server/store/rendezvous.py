@@ -19,7 +19,8 @@ def put(
     connection.execute(delete(rendezvous).where(mine, c.expires_at <= now))
     if insert_new(connection, rendezvous, place | {"value": value, "expires_at": expires_at}):
         return value
-    return bytes(connection.execute(select(c.value).where(mine)).scalar_one())
+    kept = connection.execute(select(c.value).where(mine)).scalar_one_or_none()
+    return value if kept is None else bytes(kept)  # none: it expired this very moment
 
 
 def get(connection: Connection, caller: str, job: str, keys: list[str], *, now: float) -> list[bytes | None]:

@@ -124,6 +124,23 @@ def test_the_whole_way(make_client: Callable[..., TestClient], url: str, machine
     assert "synth_plans 2.0" in client.get("/metrics").text
 
 
+def test_ranks_at_different_servers_meet(make_client: Callable[..., TestClient], url: str) -> None:
+    clients = [make_client(db=url, workers=0) for _ in range(2)]
+
+    def arrive(rank: int) -> list[str]:
+        own = clients[rank % 2]
+        time.sleep(0.2 * rank)
+        assert own.put(f"/v1/rendezvous/job/id:{rank}", json={"value": "AAA="}).status_code == 200
+        asked = {"name": "id", "ranks": 4, "wait": 20}
+        values: list[str] = own.get("/v1/rendezvous/job", params=asked).json()["values"]
+        return values
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(arrive, range(4))) == [["AAA="] * 4] * 4
+    refused = clients[1].put("/v1/rendezvous/job/id:0", json={"value": "AAE="})
+    assert refused.json()["code"] == "rendezvous-taken"
+
+
 def test_killed_in_the_middle_of_a_solve_another_server_finishes_it(
     serve: Callable[..., Server],
     make_client: Callable[..., TestClient],
