@@ -2,7 +2,7 @@
 
 DeepSpeed's ``deepspeed.moe.sharded_moe._AllToAll`` and Megatron's ``megatron.core.tensor_parallel.all_to_all`` call
 that function by its full name, so replacing the attribute is enough. Code that did ``from torch.distributed import
-all_to_all_single`` before keeps torch's own.
+all_to_all_single`` before keeps torch's own. Without a plan, calls go to torch as if nobody had interposed anything.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from synth.errors import InvalidUsage
 
 _NAME = "all_to_all_single"
 _lock = threading.Lock()
-_routes: dict[Any, Group] = {}
-"""Synth groups by process group; the default process group under None."""
+_routes: dict[Any, Interposed] = {}
+"""By process group; the default one under None."""
 _original: dict[str, Any] = {}
 
 
@@ -30,12 +30,15 @@ class Interposed:
     Args:
         group: a synth group with the same ranks in the same order.
         process_group: torch's; None for the default one.
+        always: whether calls use it even where there is no plan; else those go to torch.
 
     Raises:
         InvalidUsage: the process group has other ranks, or is routed already.
     """
 
-    def __init__(self, group: Group, process_group: Any = None) -> None:
+    def __init__(self, group: Group, process_group: Any = None, *, always: bool = False) -> None:
+        self._group = group
+        self._used = True if always else None
         distributed: Any = import_module("torch.distributed")
         self._key = _key(distributed, process_group)
         given = (distributed.get_rank(process_group), distributed.get_world_size(process_group))
@@ -50,7 +53,7 @@ class Interposed:
             if not _routes:
                 _original[_NAME] = vars(distributed)[_NAME]
                 vars(distributed)[_NAME] = _all_to_all_single
-            _routes[self._key] = group
+            _routes[self._key] = self
 
     def remove(self) -> None:
         """Give the process group back to torch. Removing twice is allowed."""
@@ -63,6 +66,12 @@ class Interposed:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.remove()
+
+    def group(self) -> Group | None:
+        """The synth group, if it is used: the first call looks for a plan, and all ranks find alike."""
+        if self._used is None:
+            self._used = self._group.prepare("alltoall").startswith("plan")
+        return self._group if self._used else None
 
 
 def _key(distributed: Any, process_group: Any) -> Any:
@@ -79,8 +88,9 @@ def _all_to_all_single(
 ) -> Any:
     """What stands in for torch's function; its arguments and its answer."""
     torch: Any = import_module("torch")
-    route = _routes.get(_key(torch.distributed, group))
-    if route is None or input.ndim == 0 or torch.compiler.is_compiling():
+    found = _routes.get(_key(torch.distributed, group))
+    route = None if found is None or input.ndim == 0 or torch.compiler.is_compiling() else found.group()
+    if route is None:
         return _original[_NAME](output, input, output_split_sizes, input_split_sizes, group, async_op)
     if _given(input_split_sizes) or _given(output_split_sizes):
         sizes = [int(size) for size in input_split_sizes] if _given(input_split_sizes) else None
@@ -112,6 +122,6 @@ class Work:
         return bool(self._handle.done())
 
 
-def interpose(group: Group, process_group: Any = None) -> Interposed:
+def interpose(group: Group, process_group: Any = None, *, always: bool = False) -> Interposed:
     """Route ``all_to_all_single`` of a process group through ``group``; see :class:`Interposed`."""
-    return Interposed(group, process_group)
+    return Interposed(group, process_group, always=always)

@@ -126,6 +126,10 @@ def interposing():
         assert even(other, size, rank) == [r for r in range(size) for _ in range(3)]  # torch's own
         assert counted == {name: stats.calls for name, stats in ep.stats().operations.items()}
     assert dist.all_to_all_single is own
+    assert ran(world) == []  # it has no plan, so its calls went to torch
+    with interpose(world, always=True):
+        assert even(None, size, rank) == [r for r in range(size) for _ in range(3)]
+    assert ran(world) == ["alltoall: native"]
     names, reasons = ran(ep), ep.stats().reasons
     ep.close()
     world.close()
@@ -272,6 +276,8 @@ def vllm():
         assert back[:, 0].tolist() == [rank * size * (size + 1) / 2] * sizes[rank]
         into = manager.combine_into_output(rows, torch.empty(sizes[rank], 4))
         assert into[:, 0].tolist() == [float(rank * size)] * sizes[rank]
+    with synth.pytorch.interpose_vllm(attach(group.device_group, deadline=20), group, always=True):
+        assert group.all_gatherv(tokens, 0, sizes)[:, 0].tolist() == right
     try:
         group.device_communicator.all_gatherv(tokens)
         raise AssertionError("vLLM's own method is not back")
