@@ -163,7 +163,7 @@ def solve(
     if earlier is None:
         fractional = find(second=limited(max(farthest(problem), 2), seed=seed))
     else:
-        fractional = find(start=earlier.columns, known_prices=prices_of(problem, earlier), warm_up=0)
+        fractional = find(start=earlier.routes.columns, known_prices=prices_of(problem, earlier), warm_up=0)
     bound = bound_of(problem, fractional, began, launch_ns=launch_ns if Cost(cost) is Cost.ROUNDS else 0.0)
     progress(Progress(f"bound {format_seconds(bound.seconds)}", bound_seconds=bound.seconds))
     task = Task(

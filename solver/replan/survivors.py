@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.bound import Columns, Problem, Shape
-from solver.schedule.polish import route_rounds
+from solver.schedule import timing
+from solver.schedule.timed import Timed
 from synth.collective import Collective
 from synth.errors import InputError
 from synth.plan import Plan, expand
@@ -28,17 +29,15 @@ class Survivors:
     """Columns that a new solve begins with.
 
     Attributes:
-        columns: routes of the problem's commodities.
-        shares: [columns] part of its commodity that took each route.
-        delay: [columns] rounds later than it could that each began.
+        routes: of the problem's commodities, with the rounds they had; mended ones as early as they can.
+        shares: [routes] part of its commodity that took each route.
         depth: rounds that one segment of the earlier plan took.
         segments: of the earlier plan.
         lost: how many routes are gone or mended.
     """
 
-    columns: Columns
+    routes: Timed
     shares: np.ndarray
-    delay: np.ndarray
     depth: int
     segments: int
     lost: int
@@ -60,20 +59,15 @@ def survivors(problem: Problem, plan: Plan) -> Survivors:
     _require_same(problem, plan)
     whole = expand(plan)
     columns, shares, rounds = _columns(problem, whole)
-    timed = Columns(columns.commodity, columns.starts, rounds)
     hop_gone = ~problem.routes.exists.ravel()[columns.hops]
     row = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
     gone = np.bincount(row[hop_gone], minlength=len(columns)) > 0
     kept = np.flatnonzero(~gone)
-    sound = columns.take(kept)
-    natural = route_rounds(problem, sound)
-    later = timed.take(kept).hops - natural
-    delay = np.minimum.reduceat(later, sound.starts[:-1]) if len(kept) else later
-    mended, of = _mended(problem, columns, np.flatnonzero(gone), sound, shares[kept])
+    sound = Timed(columns, rounds).take(kept)
+    mended, of = _mended(problem, columns, np.flatnonzero(gone), sound.columns, shares[kept])
     return Survivors(
-        columns=Columns.join([sound, mended]),
+        routes=Timed.join([sound, timing.earliest(problem, mended)]),
         shares=np.concatenate([shares[kept], shares[of]]),
-        delay=np.concatenate([np.maximum(delay, 0), np.zeros(len(mended), dtype=np.int64)]),
         depth=int(whole.transfers.round.max(initial=-1)) + 1,
         segments=whole.segments,
         lost=int(gone.sum()),

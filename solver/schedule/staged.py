@@ -184,6 +184,9 @@ def staged(
     wait: float,
     seed: int,
     stop: Callable[[], bool],
+    steps: int = STEPS,
+    patience: int = PATIENCE,
+    enough: float = ENOUGH,
 ) -> Staged | None:
     """Shares of routes and rounds that make the pipeline fastest.
 
@@ -196,6 +199,9 @@ def staged(
         wait: seconds that every round takes besides.
         seed: for HiGHS.
         stop: asked during the solve whether to give up.
+        steps: programs to solve at most.
+        patience: steps over which too little is gained before it ends.
+        enough: part over ``scale`` at which it ends.
 
     Returns:
         The best found; None where it was told to stop before there was anything.
@@ -211,12 +217,12 @@ def staged(
     times: list[float] = []
     shares = np.zeros(0)
     try:
-        for step in range(STEPS):
+        for step in range(steps):
             solution = master.solve(stop)
             shares = solution.shares
             times.append(_retimed(master, solution.windows, wait))
-            slow = step >= PATIENCE and times[step - PATIENCE] < times[step] * (1 + GAIN * PATIENCE)
-            if slow or times[step] <= scale * (1 + ENOUGH):
+            slow = step >= patience and times[step - patience] < times[step] * (1 + GAIN * patience)
+            if slow or times[step] <= scale * (1 + enough):
                 break
             smooth = SMOOTHING * smooth + (1 - SMOOTHING) * solution.prices if step else solution.prices
             used = np.flatnonzero(shares > 1e-9)

@@ -60,7 +60,7 @@ def test_all_routes_of_a_plan_survive_where_nothing_changed(collective: Collecti
     problem = Problem.of(Routes.among(machine), demand)
     found = survivors(problem, plan)
     assert found.lost == 0
-    total = np.bincount(found.columns.commodity, found.shares, minlength=len(problem.commodities))
+    total = np.bincount(found.routes.columns.commodity, found.shares, minlength=len(problem.commodities))
     expected = 1.0 if collective is not Collective.ALLREDUCE else None
     if expected:
         assert total == pytest.approx(expected)
@@ -79,8 +79,8 @@ def test_trees_are_mended_and_paths_left_out_where_a_link_is_gone() -> None:
         problem = Problem.of(Routes.among(machine), demand)
         found = survivors(problem, plan)
         assert found.lost > 0
-        assert problem.routes.exists.ravel()[found.columns.hops].all()
-        mended = len(found.columns) > len(plan.chunks) - found.lost
+        assert problem.routes.exists.ravel()[found.routes.columns.hops].all()
+        mended = len(found.routes.columns) > len(plan.chunks) - found.lost
         assert mended == (collective is Collective.ALLGATHER)
 
 
