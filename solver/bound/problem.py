@@ -15,7 +15,6 @@ from scipy import sparse
 
 from solver.symmetry import Group, find_group
 from synth.collective import Collective, Demand
-from synth.errors import DemandError
 from synth.topology import Routes
 
 NEGLIGIBLE = 1e-9
@@ -82,10 +81,7 @@ class Problem:
 
         Raises:
             TopologyError: some rank cannot reach another.
-            DemandError: an allreduce was given helpers.
         """
-        if demand.collective is Collective.ALLREDUCE and routes.ranks > demand.ranks:
-            raise DemandError("allreduce: cannot use helpers yet; leave them out", subject="helpers")
         routes.require_connected()
         blocks = demand.blocks
         count = len(blocks.size)

@@ -36,8 +36,9 @@ def draft_of(
         launch_ns: cost of starting one round.
         segments: for which the routes' rounds were chosen; default: every hop as early as its route allows.
     """
+    inward = None
     if problem.paired:
-        routes, shares = _joined(problem, routes, shares)
+        routes, shares, inward = _joined(problem, routes, shares)
         group = np.zeros(len(shares), dtype=np.int64)
     else:
         missing = np.setdiff1d(np.arange(len(problem.commodities)), problem.moving)
@@ -55,7 +56,13 @@ def draft_of(
     used = whole(problem, columns, shares, group, seconds=None if segments is None else seconds)
     if problem.group is not None and problem.listed is None:  # such symmetries cannot be stated in a plan
         used, problem = unfold(problem, used), problem.plain
-    return pipeline(problem, used, launch_ns, fixed=None if segments is None else routes.take(used.kept).rounds)
+    return pipeline(
+        problem,
+        used,
+        launch_ns,
+        fixed=None if segments is None else routes.take(used.kept).rounds,
+        inward=None if inward is None else inward[used.kept],
+    )
 
 
 def _cheapest_for(problem: Problem, commodities: np.ndarray, prices: np.ndarray) -> Columns:
@@ -68,20 +75,20 @@ def _cheapest_for(problem: Problem, commodities: np.ndarray, prices: np.ndarray)
 def _halves_of_one_root(problem: Problem) -> Columns:
     """For an allreduce of no bytes: reduce to rank 0 and spread from it."""
     even = np.ones(problem.crossing.shape[1])
-    both = _cheapest_for(problem, np.array([0, len(problem.commodities) // 2]), even)
-    return Columns(np.zeros(1, dtype=np.int64), np.array([0, len(both.hops)]), both.hops)
+    return _cheapest_for(problem, np.array([0, len(problem.commodities) // 2]), even)
 
 
-def _joined(problem: Problem, routes: Timed, shares: np.ndarray) -> tuple[Timed, np.ndarray]:
+def _joined(problem: Problem, routes: Timed, shares: np.ndarray) -> tuple[Timed, np.ndarray, np.ndarray]:
     """Pair in-trees with out-trees of the same root, those that end late with those that begin and end soon.
 
     Returns:
-        (routes whose first ranks - 1 hops go in and the others out, labelled by the root's in-tree commodity; their
-        shares, which sum to 1).
+        (routes whose first hops go in and the others out, labelled by the root's in-tree commodity; their shares, which
+        sum to 1; how many of their hops go in).
     """
     if not len(routes):
-        columns = _halves_of_one_root(problem)
-        return Timed(columns, np.zeros_like(columns.hops)), np.ones(1)
+        halves = _halves_of_one_root(problem)
+        columns = Columns(np.zeros(1, dtype=np.int64), halves.starts[::2], halves.hops)
+        return Timed(columns, np.zeros_like(columns.hops)), np.ones(1), halves.starts[1:2]
     columns = routes.columns
     shapes, roots = problem.commodities.shape[columns.commodity], problem.commodities.root[columns.commodity]
     last = routes.last
@@ -96,9 +103,10 @@ def _joined(problem: Problem, routes: Timed, shares: np.ndarray) -> tuple[Timed,
             label.append(number)
             values.append(share)
     both = Timed.join(parts)
-    starts = both.columns.starts[::2]
+    starts = both.columns.starts
+    joined = Columns(np.array(label, dtype=np.int64), starts[::2], both.columns.hops)
     total = np.array(values)
-    return Timed(Columns(np.array(label, dtype=np.int64), starts, both.columns.hops), both.rounds), total / total.sum()
+    return Timed(joined, both.rounds), total / total.sum(), np.diff(starts)[::2]
 
 
 def northwest(supply: np.ndarray, demand: np.ndarray) -> list[tuple[int, int, float]]:
@@ -119,20 +127,36 @@ def northwest(supply: np.ndarray, demand: np.ndarray) -> list[tuple[int, int, fl
     return matched
 
 
-def pipeline(problem: Problem, routes: Whole, launch_ns: float, *, fixed: np.ndarray | None = None) -> Draft:
-    """Every hop as early as its route allows, or in fixed rounds, with the best number of segments."""
+def pipeline(
+    problem: Problem,
+    routes: Whole,
+    launch_ns: float,
+    *,
+    fixed: np.ndarray | None = None,
+    inward: np.ndarray | None = None,
+) -> Draft:
+    """Every hop as early as its route allows, or in fixed rounds, with the best number of segments.
+
+    Args:
+        problem: what to schedule.
+        routes: whole.
+        launch_ns: cost of starting one round.
+        fixed: [hops] rounds.
+        inward: [routes] for an allreduce, how many of a route's hops reduce; default: one for each rank but the root.
+    """
     columns, ranks, demand = routes.columns, problem.routes.ranks, problem.demand
     chunk = np.repeat(np.arange(len(columns)), np.diff(columns.starts))
     blocks = demand.blocks
     block = np.zeros(len(columns), dtype=np.int64) if problem.paired else problem.commodities.block[columns.commodity]
     reduce = np.full(len(chunk), int(demand.collective.reduces))
+    into = np.full(len(columns), ranks - 1) if inward is None else inward
     if problem.paired:
-        outward = np.arange(len(chunk)) - columns.starts[chunk] >= ranks - 1
+        outward = np.arange(len(chunk)) - columns.starts[chunk] >= into[chunk]
         reduce[outward] = 0
     if fixed is not None:
         round = fixed
     elif problem.paired:
-        round = _allreduce_rounds(columns, ranks, chunk, outward)
+        round = _allreduce_rounds(columns, ranks, into, outward)
     elif demand.collective.reduces:
         round = timing.in_tree_rounds(columns, ranks)
     elif demand.collective in (Collective.ALLTOALL, Collective.SENDRECV):
@@ -153,15 +177,15 @@ def pipeline(problem: Problem, routes: Whole, launch_ns: float, *, fixed: np.nda
     )
 
 
-def _allreduce_rounds(columns: Columns, ranks: int, chunk: np.ndarray, outward: np.ndarray) -> np.ndarray:
+def _allreduce_rounds(columns: Columns, ranks: int, inward: np.ndarray, outward: np.ndarray) -> np.ndarray:
     """Reduce as early as possible, spread as soon as the root has everything."""
-    round = np.zeros(len(chunk), dtype=np.int64)
+    round = np.zeros(len(outward), dtype=np.int64)
     halves = [
-        Columns(columns.commodity, np.arange(len(columns) + 1) * (ranks - 1), columns.hops[side])
-        for side in (~outward, outward)
+        Columns(columns.commodity, np.concatenate([[0], np.cumsum(sizes)]), columns.hops[side])
+        for sizes, side in ((inward, ~outward), (np.diff(columns.starts) - inward, outward))
     ]
-    inward = timing.in_tree_rounds(halves[0], ranks)
-    round[~outward] = inward
-    height = np.maximum.reduceat(inward, halves[0].starts[:-1]) + 1 if len(inward) else np.zeros(0, dtype=np.int64)
-    round[outward] = timing.out_tree_rounds(halves[1], ranks) + height[chunk[outward]]
+    into = timing.in_tree_rounds(halves[0], ranks)
+    round[~outward] = into
+    height = np.maximum.reduceat(into, halves[0].starts[:-1]) + 1 if len(into) else np.zeros(0, dtype=np.int64)
+    round[outward] = timing.out_tree_rounds(halves[1], ranks) + np.repeat(height, np.diff(halves[1].starts))
     return round

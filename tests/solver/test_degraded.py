@@ -45,6 +45,18 @@ def test_idle_gpus_help(collective: Collective) -> None:
     assert solved.gap < 0.25
 
 
+@pytest.mark.parametrize("size", [0, 10**5, 10**9])
+def test_idle_gpus_help_an_allreduce(size: int) -> None:
+    machine = catalog.build("ndv2x1")
+    members = machine.gpus[:4]
+    demand = Demand(collective=Collective.ALLREDUCE, ranks=4, bytes=size)
+    helped = portfolio.solve(machine, demand, ranks=machine.gpus)
+    assert helped.plan.helpers == 4
+    assert_plan_implements(helped.plan, machine, demand)
+    alone = portfolio.solve(machine, demand, ranks=members).predicted_seconds
+    assert helped.predicted_seconds <= alone * (1.0 if size < 10**9 else 0.75)
+
+
 def test_helpers_carry_more_than_the_members_alone_could() -> None:
     machine = catalog.build("mesh5x5")
     corners = tuple(machine.gpus[i] for i in (0, 4, 20, 24))
