@@ -186,6 +186,8 @@ class Engine:
         if not hasattr(memory, "held"):
             raise InvalidUsage("record: CUDA graphs need arrays on a GPU; this group works on host memory")
         communicator: Any = self._communicator
+        if (why := communicator.may_record()) is not None:
+            raise InvalidUsage(f"record: {why}")
         runs: list[Tally] = []
 
         def recorded() -> Any:

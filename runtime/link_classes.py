@@ -2,7 +2,8 @@
 
 In NCCL the channels per peer are the fewest of any peer of a communicator, so one peer over the network slows every
 peer over NVLink. Each class gets parts of the communicator, one per set of ranks that its edges connect; a round's
-messages go to their classes' parts, on streams of their own, and the next round waits for all of them.
+messages go to their classes' parts, one class after the other; on streams of their own, and the next round waits for
+all, where the order of launches is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from synth.plan.program import Message
 from synth.topology import LinkClass, Routes, Topology
 
 VARIABLE = "SYNTH_LINK_CLASSES"
-"""``auto`` (default): where the transport gains by it; ``on``: wherever it can be split; ``off``."""
+"""``on``: wherever the transport can be split; default ``off``: what it gains was not measured."""
 _RANKED = (LinkClass.NETWORK, LinkClass.SMP, LinkClass.PCIE, LinkClass.C2C, LinkClass.NVLINK)
 """An edge is of the first of these that lies on its route; SMP counts as PCIe, chip to chip as NVLink."""
 _SAME = {LinkClass.SMP: LinkClass.PCIE, LinkClass.C2C: LinkClass.NVLINK}
@@ -35,6 +36,7 @@ class LinkClasses:
         memory: of the communicator that was split.
         plan: whose messages it carries.
         parts: by class, in the same order on all ranks; None where this rank has no edge of it.
+        concurrent: whether classes may run beside each other.
         peers: by peer, position of the class and the peer's rank in that class's part.
     """
 
@@ -44,8 +46,9 @@ class LinkClasses:
         plan: Plan,
         parts: Mapping[LinkClass, Part | None],
         peers: Mapping[int, tuple[LinkClass, int]],
+        concurrent: bool,
     ) -> None:
-        self.memory, self.plan = memory, plan
+        self.memory, self.plan, self._concurrent = memory, plan, concurrent
         self._parts, self._peers = parts, peers
 
     @property
@@ -59,16 +62,13 @@ class LinkClasses:
         used = [
             (part, kind) for kind, part in self._parts.items() if part is not None and (kind in out or kind in back)
         ]
-        if len(used) == 1:
-            part, kind = used[0]
-            return part.group(out.get(kind, ()), back.get(kind, ()), buffers, round)
-        for part, _ in used:
+        aside = [part for part, _ in used] if self._concurrent and len(used) > 1 else []
+        for part in aside:
             part.fork()
         for part, kind in used:
             part.group(out.get(kind, ()), back.get(kind, ()), buffers, round)
-        for part, _ in used:
+        for part in aside:
             part.join()
-        return None
 
     def _by_class(self, messages: Sequence[Message]) -> dict[LinkClass, list[Message]]:
         found: dict[LinkClass, list[Message]] = {}
@@ -97,18 +97,17 @@ def by_class(
     Raises:
         RemoteError: a rank does not answer.
     """
-    wanted = variables.get(VARIABLE) or "auto"
-    if wanted not in ("auto", "on", "off"):
-        raise InputError(f"{VARIABLE}: {wanted!r} is not known; must be auto, on or off", subject=VARIABLE)
+    wanted = variables.get(VARIABLE) or "off"
+    if wanted not in ("on", "off"):
+        raise InputError(f"{VARIABLE}: {wanted!r} is not known; must be off or on", subject=VARIABLE)
     if not hasattr(communicator, "split"):
         return None
     whole: Splitting = communicator  # type: ignore[assignment]
     found: dict[tuple[int, int], LinkClass] = {}
-    asked = wanted == "on" or (wanted == "auto" and whole.by_class)
-    if topology is not None and asked and whole.may_split() is None:
+    if topology is not None and wanted == "on":
         found = classes_of(plan, topology, devices)
     kinds = sorted(set(found.values()))
-    own = hashlib.sha256(repr(sorted(found.items())).encode()).digest()
+    own = hashlib.sha256(repr((sorted(found.items()), whole.concurrent)).encode()).digest()
     if len(set(whole.gather(own))) != 1 or len(kinds) < 2:
         return None
     parts: dict[LinkClass, Part | None] = {}
@@ -120,7 +119,7 @@ def by_class(
         for peer in island or ():
             if kind in (found.get((whole.rank, peer)), found.get((peer, whole.rank))):
                 peers[peer] = (kind, island.index(peer))  # type: ignore[union-attr]
-    return LinkClasses(whole.memory, plan, parts, peers)
+    return LinkClasses(whole.memory, plan, parts, peers, whole.concurrent)
 
 
 def classes_of(plan: Plan, topology: Topology, devices: Sequence[str] = ()) -> dict[tuple[int, int], LinkClass]:

@@ -88,17 +88,14 @@ class Communicator(Protocol):
 class Splitting(Communicator, Protocol):
     """A communicator that can be split into parts; a part ends and fails with the whole."""
 
-    by_class: bool
-    """Whether link classes deserve parts of their own here."""
+    concurrent: bool
+    """Whether parts may run beside each other; where not, one after the other in the same order on every rank."""
 
     def split(self, color: int | None) -> Part | None:
         """A part of the ranks that gave the same color, in this one's order; None for those that gave none.
 
         All ranks call it, with nothing under way.
         """
-
-    def may_split(self) -> str | None:
-        """Why several parts cannot be used beside each other, or None; the same on every rank."""
 
 
 class Part(Communicator, Protocol):

@@ -20,25 +20,21 @@ def images(maps: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(match.group() for match in found if match is not None))
 
 
-def mismatch(binding: str, before: Mapping[str, int], after: Mapping[str, int]) -> str | None:
+def mismatch(binding: str, torch: tuple[int, str], own: tuple[int, str]) -> str | None:
     """Why a binding cannot be used beside torch, or None when both use the same NCCL.
 
     Args:
         binding: its name.
-        before: version by path, of what was loaded beside torch before the binding.
-        after: the same once the binding is loaded.
+        torch: version and path of the NCCL that torch calls.
+        own: the same of the binding.
     """
-    torch_version = next(iter(before.values()), None)
-    if torch_version is None:
+    if torch[0] == own[0]:
         return None
-    for path, version in after.items():
-        if version != torch_version:
-            return (
-                f"transport {binding}: torch has loaded NCCL {spell(torch_version)} from {next(iter(before))}, but "
-                f"{binding} brings NCCL {spell(version)} from {path}; one process can use one NCCL only: install the "
-                f"version that torch uses, or start with LD_PRELOAD={next(iter(before))}"
-            )
-    return None
+    return (
+        f"transport {binding}: torch has loaded NCCL {spell(torch[0])} from {torch[1]}, but {binding} brings NCCL "
+        f"{spell(own[0])} from {own[1]}; one process can use one NCCL only: install the version that torch uses, or "
+        f"start with LD_PRELOAD={torch[1]}"
+    )
 
 
 def spell(version: int) -> str:
@@ -55,10 +51,34 @@ def load_beside_torch(binding: str, load: Callable[[], Any]) -> Any:
     """
     before = _versions() if "torch" in sys.modules else {}
     loaded = load()
-    why = mismatch(binding, before, _versions() if before else {})
-    if why is not None:
-        raise InvalidUsage(why, subject=binding)
+    if before:
+        after = _versions()
+        # what the whole process sees first, such as a preloaded library, wins over the one that torch brought
+        torch_version = _seen_first() or next(iter(before.values()))
+        own_version = loaded.version() if hasattr(loaded, "version") else _newest(before, after)
+        why = mismatch(binding, (torch_version, _path(before, torch_version)), (own_version, _path(after, own_version)))
+        if why is not None:
+            raise InvalidUsage(why, subject=binding)
     return loaded
+
+
+def _newest(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    """The version that came in last."""
+    return next((version for path, version in after.items() if path not in before), next(iter(before.values())))
+
+
+def _path(versions: Mapping[str, int], wanted: int) -> str:
+    return next((path for path, version in versions.items() if version == wanted), "an unknown place")
+
+
+def _seen_first() -> int | None:
+    """Version of the NCCL that every library of this process sees; None where none is visible to all."""
+    answer = ctypes.c_int()
+    try:
+        asked = ctypes.CDLL(None).ncclGetVersion(ctypes.byref(answer))
+    except (OSError, AttributeError):
+        return None
+    return answer.value if asked == 0 else None
 
 
 def _versions() -> dict[str, int]:

@@ -56,7 +56,7 @@ class LocalCommunicator:
     """One rank's end of a :class:`LocalWorld`."""
 
     name = "local"
-    by_class = False
+    concurrent = False
 
     def __init__(self, world: LocalWorld, rank: int) -> None:
         self.world = world
@@ -109,10 +109,6 @@ class LocalCommunicator:
         part = self.world.part(self._splits, color, len(members)).communicator(members.index(self.rank))
         part.memory, part.deadline, part._members = self.memory, self.deadline, members
         return part
-
-    def may_split(self) -> str | None:
-        """See :meth:`Splitting.may_split`."""
-        return None
 
     def fork(self) -> None:
         """Nothing overtakes anything here."""

@@ -45,7 +45,7 @@ class MpiCommunicator:
     """
 
     name = "mpi"
-    by_class = False
+    concurrent = False
 
     def __init__(self, comm: Any = None, *, deadline: float = DEADLINE) -> None:
         self._mpi = start(deadline)
@@ -137,10 +137,6 @@ class MpiCommunicator:
         part._comm, part._whole, part._unfinished, part._members = made[0], self, [], members
         part.rank, part.size = made[0].Get_rank(), made[0].Get_size()
         return part
-
-    def may_split(self) -> str | None:
-        """See :meth:`Splitting.may_split`."""
-        return None
 
     def fork(self) -> None:
         """Nothing overtakes anything here."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
 from runtime.buffers import Buffers
 from runtime.communicators.base import Call
-from runtime.communicators.libnccl import spell
 from runtime.communicators.library import LAUNCH_ORDER, LAUNCH_ORDER_SINCE, Library, exchange, native_call
 from runtime.communicators.local import same_color
 from runtime.communicators.nccl_part import NcclPart
@@ -25,8 +22,6 @@ from runtime.place import Place
 from runtime.rendezvous import Store, meet
 from synth.errors import RemoteError
 from synth.plan.program import Message
-
-_open: WeakSet[NcclCommunicator] = WeakSet()
 
 
 class NcclCommunicator(Watched):
@@ -45,13 +40,10 @@ class NcclCommunicator(Watched):
 
     in_place = True
     """Its native collectives take the outputs over inputs that :func:`runtime.overlap.native_in_place` names."""
-    by_class = True
-    """Whether link classes deserve communicators of their own: channels per peer are the fewest of any peer."""
 
     def __init__(self, library: Library, place: Place, store: Store, device: int, deadline: float) -> None:
         cupy: Any = import_module("cupy")
         cupy.cuda.Device(device).use()
-        os.environ.setdefault(LAUNCH_ORDER, "1")  # NCCL reads it at its first communicator; others may follow
         super().__init__(library, place, store, CudaMemory(device), deadline)
         self.registered = Registered(lambda: (library, *self._parts), device)
         if os.environ.get(REGISTER) == "on":
@@ -59,9 +51,6 @@ class NcclCommunicator(Watched):
         own = library.unique_id() if place.rank == 0 else b""
         unique_id = meet(store, f"{self._epoch}/id", place, deadline, own)[0]
         self.call(None, (), lambda: library.connect(place.size, place.rank, unique_id))
-        _open.add(self)
-        if len(_open) == 2 and place.rank == 0 and (why := self.may_split()) is not None:
-            print(f"synth: several groups in one process: {why}; never use two at a time", file=sys.stderr, flush=True)
 
     # ------------------------------------------------------------ exchanges
 
@@ -126,13 +115,17 @@ class NcclCommunicator(Watched):
         members = same_color(self.gather(b"%12d" % (-1 if color is None else color)), self.rank)
         return None if made is None else NcclPart(self, made, tuple(members))
 
-    def may_split(self) -> str | None:
-        """Why several communicators would not be safe here, or None: kernels need one order on all ranks."""
-        version = self._library.version()
-        if version < LAUNCH_ORDER_SINCE:
-            return f"NCCL {spell(version)} does not order the kernels of several communicators; 2.26 does"
-        if os.environ.get(LAUNCH_ORDER) != "1":
-            return f"{LAUNCH_ORDER} is {os.environ.get(LAUNCH_ORDER)!r} and must be 1"
+    @property
+    def concurrent(self) -> bool:
+        """See :class:`Splitting`: kernels of several communicators need one order of launches on all ranks."""
+        return self._library.version() >= LAUNCH_ORDER_SINCE and os.environ.get(LAUNCH_ORDER) == "1"
+
+    def may_record(self) -> str | None:
+        """Why no graph can be recorded, or None."""
+        if os.environ.get(LAUNCH_ORDER) == "1":
+            return (
+                f"{LAUNCH_ORDER} is 1, and NCCL 2.32.3 crashed when a graph was recorded so; unset it to record graphs"
+            )
         return None
 
     # ------------------------------------------------------------ waiting and failing
@@ -159,4 +152,3 @@ class NcclCommunicator(Watched):
                 self.registered.free()
                 self._inside = None
             self._open = False
-            _open.discard(self)

@@ -26,7 +26,7 @@ class NcclPart:
     """
 
     in_place = True
-    by_class = False
+    concurrent = False
 
     def __init__(self, whole: NcclCommunicator, library: Library, members: tuple[int, ...]) -> None:
         self._whole, self._library, self._members = whole, library, members
@@ -82,10 +82,6 @@ class NcclPart:
     def split(self, color: int | None) -> NcclPart | None:
         """Parts are not split again."""
         raise InvalidUsage("a part of a communicator is not split again; split the whole")
-
-    def may_split(self) -> str | None:
-        """See :meth:`Communicator.may_split`."""
-        return "a part is not split again"
 
     def synchronize(self) -> None:
         """See :meth:`Communicator.synchronize`."""

@@ -139,6 +139,8 @@ def main(plans, out=None, budget=600.0, only=(), another=None):
     run.step("sweep of kernel shapes", 50, lambda s: alone("tests.gpu.sweep", *([out] if out else []), timeout=s))
     run.step("fixed, 8 ranks", 40, lambda s: started(8, "fixed", plans, timeout=s))
     run.step("classes and registration, 8 ranks", 40, lambda s: started(8, "classes", plans, timeout=s))
+    run.step("classes beside each other, 8 ranks", 40,
+             lambda s: started(8, "classes", plans, timeout=s, NCCL_LAUNCH_ORDER_IMPLICIT="1"))  # fmt: skip
     run.step("trial, 8 ranks", 40, lambda s: trial_step(plans, s))
     run.step("few plans, 8 ranks", 40, lambda s: plans_step(8, few, "nccl", "quick", timeout=s))
     run.step("statistics, 2 ranks", 25, lambda s: started(2, "statistics", plans, timeout=s))

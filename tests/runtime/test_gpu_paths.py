@@ -13,7 +13,7 @@ from runtime.communicators.library import LAUNCH_ORDER
 from runtime.direct import direct_plan
 from synth import plan as plans
 from synth.collective import Collective
-from synth.errors import RemoteError
+from synth.errors import InvalidUsage, RemoteError
 from synth.topology import catalog
 from tests.client.stub import reply, stub
 from tests.runtime import fake_gpu
@@ -26,7 +26,6 @@ def quiet(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SYNTH_QUIET", "1")
     monkeypatch.setenv("SYNTH_TRIAL", "off")
-    monkeypatch.setenv(LAUNCH_ORDER, "1")
 
 
 @pytest.fixture
@@ -112,12 +111,19 @@ MACHINE = catalog.build("hgx-h100x2")
 MACHINE_1 = catalog.build("hgx-h100x1").gpus
 
 
-def test_each_link_class_has_its_communicator(on_gpus, tmp_path, monkeypatch):
-    """Two nodes: NVLink messages among each node's ranks, network messages among all, and every byte right."""
+@pytest.fixture
+def two_nodes(tmp_path, monkeypatch):
     plan = direct_plan(Collective.ALLTOALL, 16).with_(ranks=MACHINE.gpus, topology=MACHINE.fingerprint)
     plans.save(plan, tmp_path / "plan.json")
     monkeypatch.setenv("SYNTH_PLAN_FILE", str(tmp_path / "plan.json"))
     monkeypatch.setenv("SYNTH_TOPOLOGY", "hgx-h100x2")
+    monkeypatch.setenv("SYNTH_LINK_CLASSES", "on")
+
+
+@pytest.mark.parametrize(("version", "order", "beside"), [(22809, "1", True), (22809, "0", False), (22403, "1", False)])
+def test_each_link_class_has_its_communicator(on_gpus, two_nodes, monkeypatch, version, order, beside):
+    """Two nodes: NVLink messages among each node's ranks, network messages among all, and every byte right."""
+    monkeypatch.setenv(LAUNCH_ORDER, order)
 
     def rank(communicator):
         ep = attach(communicator=communicator)
@@ -131,39 +137,40 @@ def test_each_link_class_has_its_communicator(on_gpus, tmp_path, monkeypatch):
         ep.close()
         return reason
 
-    reasons, hub = on_gpus(16, rank)
+    reasons, hub = on_gpus(16, rank, version=version)
     assert reasons[0].endswith("a communicator each for network and nvlink")
     splits = [call for call in hub.calls if call[1] == "split"]
     assert {color for _, _, color in splits} == {0, 8}
     groups = [call for call in hub.calls if call[1] == "group" and len(call[4]) == 14 and call[0] < 8]
     assert groups  # seven peers each way: the ranks of a node
-    assert len({stream for _, _, _, stream, _ in groups}) > 1
+    streams = {call[3] for call in hub.calls if call[1] == "group"}
+    assert len(streams) == (48 if beside else 16)  # each rank's own, and one per part where they run beside each other
 
 
-@pytest.mark.parametrize(("version", "order"), [(22403, "1"), (22809, "0")])
-def test_without_an_order_of_launches_one_communicator_serves_all(on_gpus, tmp_path, monkeypatch, version, order):
-    plan = direct_plan(Collective.ALLTOALL, 16).with_(ranks=MACHINE.gpus, topology=MACHINE.fingerprint)
-    plans.save(plan, tmp_path / "plan.json")
-    monkeypatch.setenv("SYNTH_PLAN_FILE", str(tmp_path / "plan.json"))
-    monkeypatch.setenv("SYNTH_TOPOLOGY", "hgx-h100x2")
-    monkeypatch.setenv(LAUNCH_ORDER, order)
+def test_nothing_is_split_and_no_order_is_set_unless_asked_for(on_gpus, two_nodes, monkeypatch):
+    monkeypatch.delenv("SYNTH_LINK_CLASSES")
+    monkeypatch.delenv(LAUNCH_ORDER, raising=False)
 
     def rank(communicator):
         ep = attach(communicator=communicator)
-        why = communicator.may_split()
         ep.prepare("alltoall")
         ep.close()
-        return why
 
-    whys, hub = on_gpus(16, rank, version=version)
-    assert ("2.24.3" if order == "1" else f"{LAUNCH_ORDER} is '0'") in whys[0]
+    _, hub = on_gpus(16, rank)
     assert not [call for call in hub.calls if call[1] == "split"]
+    assert LAUNCH_ORDER not in os.environ
 
 
-def test_the_order_of_launches_is_set_before_the_first_communicator(on_gpus, monkeypatch):
-    monkeypatch.delenv(LAUNCH_ORDER)
-    on_gpus(2, lambda communicator: communicator.close())
-    assert os.environ[LAUNCH_ORDER] == "1"
+def test_under_an_order_of_launches_no_graph_is_recorded(on_gpus, monkeypatch):
+    monkeypatch.setenv(LAUNCH_ORDER, "1")
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        with pytest.raises(InvalidUsage, match=f"record: {LAUNCH_ORDER} is 1"):
+            ep.record(lambda: None, put(np.zeros(1)))
+        return ep.is_valid()
+
+    assert on_gpus(2, rank)[0] == [True, True]
 
 
 @pytest.mark.parametrize("registers", [True, False])

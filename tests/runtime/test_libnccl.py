@@ -1,7 +1,7 @@
 """One NCCL per process: what the memory map says, and which pairs of versions are refused."""
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_versions_are_spelled(version, text):
         ({TORCH: 22809}, {TORCH: 22809}, False),
         ({TORCH: 22809}, {TORCH: 22809, OTHER: 22809}, False),
         ({TORCH: 22809}, {TORCH: 22809, OTHER: 23203}, True),
-        ({TORCH: 22809, OTHER: 23203}, {TORCH: 22809, OTHER: 23203}, True),
+        ({TORCH: 22809, OTHER: 23203}, {TORCH: 22809, OTHER: 23203}, False),  # the binding says no version of its own
     ],
 )
 def test_one_version_beside_torch(monkeypatch, before, after, refused):
@@ -48,6 +48,22 @@ def test_one_version_beside_torch(monkeypatch, before, after, refused):
         libnccl.load_beside_torch("nccl", lambda: "loaded")
     assert f"torch has loaded NCCL 2.28.9 from {TORCH}, but nccl brings NCCL 2.32.3 from {OTHER}" in str(error.value)
     assert f"LD_PRELOAD={TORCH}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("seen", "own", "refused"), [(23203, 23203, None), (23203, 22809, OTHER), (None, 23203, TORCH)]
+)
+def test_a_preloaded_library_wins_over_the_one_torch_brought(monkeypatch, seen, own, refused):
+    """Both are in the memory map; what counts is what torch and the binding call."""
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.setattr(libnccl, "_versions", lambda: {TORCH: 22809, OTHER: 23203})
+    monkeypatch.setattr(libnccl, "_seen_first", lambda: seen)
+    binding = SimpleNamespace(version=lambda: own)
+    if refused is None:
+        assert libnccl.load_beside_torch("nccl", lambda: binding) is binding
+        return
+    with pytest.raises(InvalidUsage, match=f"torch has loaded NCCL [0-9.]+ from {refused}"):
+        libnccl.load_beside_torch("nccl", lambda: binding)
 
 
 def test_without_torch_nothing_is_asked(monkeypatch):
