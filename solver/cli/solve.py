@@ -9,6 +9,7 @@ from solver.cli import book, joint, report, request
 from solver.cli.report import Part
 from solver.exact import Objective
 from solver.explain import explain
+from solver.portfolio import Solved
 from synth import documents
 from synth import plan as plans
 from synth.cli.answer import Answer
@@ -66,6 +67,25 @@ def run(args: argparse.Namespace) -> Answer:
         return book.run(args, asked)
     if args.picture:
         picture.check(args.picture, len(asked.ranks))
+    solved, parts = _solve(args, asked)
+    why = None
+    if args.explain:
+        with request.interruptible() as interrupt:
+            why = explain(
+                solved, asked.topology, ranks=asked.ranks, time_limit=args.time_limit, seed=args.seed, cancel=interrupt
+            )
+        parts.append(Part(key="explain", document=why.to_document(), lines=tuple(why.lines())))
+    if args.output:
+        plans.save(solved.plan, args.output)
+    if args.picture:
+        lines = report.lines(asked, solved, args.output) if why is None else why.lines()
+        documents.write(args.picture, picture.draw(solved, asked.topology, lines, page=args.picture.endswith(".html")))
+        parts.append(Part(key="picture_file", document=args.picture, lines=(f"picture in {args.picture}",)))
+    return report.answer(asked, solved, output=args.output, parts=parts)
+
+
+def _solve(args: argparse.Namespace, asked: request.Asked) -> tuple[Solved, list[Part]]:
+    """Find the plan, and what there is to say about how."""
     parts: list[Part] = []
     start = plans.load(args.start) if args.start else None
     if start is not None:
@@ -85,39 +105,22 @@ def run(args: argparse.Namespace) -> Answer:
                 cancel=interrupt,
                 progress=lambda news: progress(str(news)),
             )
-            solved = found.solved
-            parts.append(report.exact_part(found.exact, used=found.used))
-        else:
-            solved = portfolio.solve(
-                asked.topology,
-                asked.demand,
-                ranks=asked.ranks,
-                time_limit=args.time_limit,
-                cost=args.cost,
-                launch_ns=args.launch_ns,
-                seed=args.seed,
-                strategies=args.strategy,
-                start=start,
-                cancel=interrupt,
-                progress=lambda news: progress(str(news)),
-            )
+            return found.solved, [report.exact_part(found.exact, used=found.used)]
+        solved = portfolio.solve(
+            asked.topology,
+            asked.demand,
+            ranks=asked.ranks,
+            time_limit=args.time_limit,
+            cost=args.cost,
+            launch_ns=args.launch_ns,
+            seed=args.seed,
+            strategies=args.strategy,
+            start=start,
+            cancel=interrupt,
+            progress=lambda news: progress(str(news)),
+        )
     promised = report.oblivious_part(solved)
-    if promised is not None:
-        parts.append(promised)
-    why = None
-    if args.explain:
-        with request.interruptible() as interrupt:
-            why = explain(
-                solved, asked.topology, ranks=asked.ranks, time_limit=args.time_limit, seed=args.seed, cancel=interrupt
-            )
-        parts.append(Part(key="explain", document=why.to_document(), lines=tuple(why.lines())))
-    if args.output:
-        plans.save(solved.plan, args.output)
-    if args.picture:
-        lines = report.lines(asked, solved, args.output) if why is None else why.lines()
-        documents.write(args.picture, picture.draw(solved, asked.topology, lines, page=args.picture.endswith(".html")))
-        parts.append(Part(key="picture_file", document=args.picture, lines=(f"picture in {args.picture}",)))
-    return report.answer(asked, solved, output=args.output, parts=parts)
+    return solved, parts if promised is None else [*parts, promised]
 
 
 def _check_exact(args: argparse.Namespace) -> None:

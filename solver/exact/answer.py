@@ -82,12 +82,10 @@ def solve(
         SolveError: there is no such schedule, or, for rounds and slots, none was found in time.
     """
     began = time.monotonic()
-    goal = Objective(objective)
     routes = Routes.among(topology, ranks)
     symmetric = routes.ranks > PLAIN_RANKS
     problem = Problem.of(routes, demand, symmetric=symmetric)
     check(problem)
-    clock = Clock(began + time_limit, cancel)
     solved = portfolio.solve(
         topology,
         demand,
@@ -98,28 +96,32 @@ def solve(
         cancel=cancel,
         progress=progress,
     )
-    parts = (
-        [demand] if demand.collective is not Collective.ALLREDUCE else [replace(demand, collective=c) for c in HALVES]
-    )
-    found = []
-    for number, part in enumerate(parts):
+
+    def prove(part: Demand, clock: Clock, bandwidth_seconds: float) -> Exact:
         search = Search(
             problem=Problem.of(routes, part, symmetric=symmetric),
             rounds=rounds,
             chunks=chunks,
-            clock=Clock(clock.deadline - clock.left * (len(parts) - 1 - number) / len(parts), cancel),
+            clock=clock,
             seed=seed,
             tell=_teller(progress),
         )
-        if goal is Objective.TIME:
-            bandwidth = solved.bound.certificate.bound_ns * 1e-9 if len(parts) == 1 else 0.0
-            exact = least_time(search, launch_ns=launch_ns, bandwidth_seconds=bandwidth)
-        else:
-            question = least_rounds if goal is Objective.ROUNDS else least_slots
-            exact = question(search, unit_bytes_per_s=unit_bytes_per_s)
-        found.append(exact)
-    whole = found[0] if len(found) == 1 else _one_after_another(found[0], found[1])
-    return _answer(problem, solved, whole, launch_ns=launch_ns, seed=seed, began=began, cancel=cancel)
+        match Objective(objective):
+            case Objective.TIME:
+                return least_time(search, launch_ns=launch_ns, bandwidth_seconds=bandwidth_seconds)
+            case Objective.ROUNDS:
+                return least_rounds(search, unit_bytes_per_s=unit_bytes_per_s)
+            case Objective.SLOTS:
+                return least_slots(search, unit_bytes_per_s=unit_bytes_per_s)
+
+    whole = Clock(began + time_limit, cancel)
+    if demand.collective is Collective.ALLREDUCE:
+        first, second = (replace(demand, collective=half) for half in HALVES)
+        before = prove(first, Clock.after(whole.left / 2, cancel), 0.0)
+        found = _one_after_another(before, prove(second, whole, 0.0))
+    else:
+        found = prove(demand, whole, solved.bound.certificate.bound_ns * 1e-9)
+    return _answer(problem, solved, found, launch_ns=launch_ns, seed=seed, began=began, cancel=cancel)
 
 
 def _teller(progress: Callable[[Progress], None]) -> Tell:

@@ -44,9 +44,9 @@ class Hose:
 
     @property
     def even(self) -> bool:
-        """Whether all ranks have the same share of both."""
+        """Whether all ranks have the same share of both, up to rounding."""
         shares = np.concatenate([self.send, self.receive])
-        return bool((shares == shares[0]).all())
+        return bool(shares.max() - shares.min() <= 1e-12 * shares.max())
 
     def middle(self) -> np.ndarray:
         """[ranks, ranks] bytes spread as evenly as the shares allow without filling the diagonal."""
@@ -95,7 +95,7 @@ class Hose:
         if self.even:
             row, column = linear_sum_assignment(weights, maximize=True)
             used = weights[row, column] > 0
-            matrix[row[used], column[used]] = self.send[0]
+            matrix[row[used], column[used]] = max(self.send.max(), self.receive.max())
         else:
             row, column = np.nonzero(weights)
             if len(row):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ from solver.backend import INFINITY, Cancel, LinearProgram, Stopped
 from solver.bound import Columns, Problem
 from solver.oblivious.hose import Hose
 from solver.oblivious.paths import cheapest_each
+from solver.oblivious.pool import Pool
 from solver.oblivious.table import Table
 
 TOLERANCE = 2e-3
@@ -89,40 +91,33 @@ def best_worst_case(
     root, end = problem.commodities.root, problem.commodities.end
     square = (len(table.links), table.ranks, table.ranks)
     steady = np.broadcast_to(hose.middle() / len(table.links), square)
-    columns, _ = cheapest_each(table.prices(steady), root, end)
-    columns = Columns.join([columns, _relayed(problem), *([] if start is None else [start])])
-    weights = table.weights(columns)
-    known = set(columns.keys())
-    shares = np.bincount(columns.commodity, minlength=len(root))[columns.commodity] ** -1.0
+    pool = Pool(table)
+    for columns in (cheapest_each(table.prices(steady), root, end)[0], _relayed(problem), start or Columns.none()):
+        pool.add(columns)
+    shares = np.bincount(pool.columns.commodity, minlength=len(root))[pool.columns.commodity] ** -1.0
     worst, bound, smoothing, idle = float("inf"), 0.0, SMOOTHING, 0
-    try:
+    with suppress(Stopped):
         for step in range(MOST_STEPS):
             before = worst
-            shares, worst, traffic = _master(table, hose, weights, columns.commodity, seed, stop)
+            shares, worst, traffic = _master(table, hose, pool, seed, stop)
             progress(f"step {step}: worst case {worst:.6g} s, bound {bound:.6g} s")
             idle = 0 if worst < before * (1 - TOLERANCE / 4) else idle + 1
             if worst <= bound * (1 + TOLERANCE) or idle > PATIENCE or stop():
                 break
             tried = smoothing * steady + (1 - smoothing) * traffic
-            cheaper, paid = cheapest_each(table.prices(tried), root, end)
+            columns, paid = cheapest_each(table.prices(tried), root, end)
             if paid.sum() > bound:
                 bound, steady = float(paid.sum()), tried
-            fresh = np.array([n for n, key in enumerate(cheaper.keys()) if key not in known], dtype=np.int64)
-            if not len(fresh) and smoothing == 0.0:
+            if pool.add(columns):
+                smoothing = SMOOTHING
+            elif smoothing == 0.0:
                 break
-            smoothing = SMOOTHING if len(fresh) else 0.0
-            if len(fresh):
-                cheaper = cheaper.take(fresh)
-                known.update(cheaper.keys())
-                columns = Columns.join([columns, cheaper])
-                weights = sparse.vstack([weights, table.weights(cheaper)], format="csr")
-    except Stopped:
-        pass
-    shares = np.concatenate([shares, np.zeros(len(columns) - len(shares))])
+            else:
+                smoothing = 0.0
     used = np.flatnonzero(shares > 1e-9)
-    loads = table.spread(weights[used], shares[used])
+    loads = table.spread(pool.weights[used], shares[used])
     return Oblivious(
-        columns=columns.take(used),
+        columns=pool.columns.take(used),
         shares=shares[used],
         worst_seconds=hose.worst_of(loads)[0],
         bound_seconds=bound,
@@ -145,16 +140,15 @@ def _relayed(problem: Problem) -> Columns:
     return Columns.gather(commodity[kept], rows[taken], hops[taken])
 
 
-def _master(
-    table: Table, hose: Hose, weights: sparse.csr_matrix, commodity: np.ndarray, seed: int, stop: Cancel
-) -> tuple[np.ndarray, float, np.ndarray]:
+def _master(table: Table, hose: Hose, pool: Pool, seed: int, stop: Cancel) -> tuple[np.ndarray, float, np.ndarray]:
     """Solve the program over the routes so far.
 
     Returns:
         ([columns] shares, its worst case in seconds, [rows, ranks, ranks] price of a second of each link times the
         bytes of its worst matrix).
     """
-    ranks, links, count = table.ranks, len(table.links), weights.shape[0]
+    weights, commodity = pool.weights, pool.columns.commodity
+    ranks, links, count = table.ranks, len(table.links), len(commodity)
     scale = max(float(weights.data.max(initial=0.0)), 1e-300)
     largest = max(float(hose.send.max()), float(hose.receive.max()), 1e-300)
     places = np.unique(weights.indices)
