@@ -109,8 +109,12 @@ class SolveRequest:
     @cached_property
     def subject(self) -> str:
         """Digest of what the plan is about, without sizes and solver options: what resolve looks for."""
+        return self.subject_on(self.topology)
+
+    def subject_on(self, topology: str) -> str:
+        """What :attr:`subject` would be on another topology, of that digest."""
         return subject(
-            topology=self.topology,
+            topology=topology,
             collective=self.collective,
             ranks=self.ranks,
             root=self.root,

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 
 from server.errors import SolverCrashed, SolverTimeout
+from server.jobs.order import order
 from server.jobs.process import Child, Crash
 from server.jobs.request import SolveRequest
 from server.metrics import Metrics
 from server.settings import Settings
-from server.store import Database, jobs, plans, topologies
-from server.store.documents import unpack
+from server.store import Database, jobs, plans
 from server.store.jobs import Job, State
 from server.tasks import error_document
 from synth.documents import Json
@@ -111,22 +111,10 @@ class Runner:
             self._finish(job, State.FAILED, error=error_document(crash))
             return
         request = SolveRequest.from_document(job.request)
-        with Child("solve_book" if request.book else "solve", self._task(request)) as child:
-            self._watch(job, request, child)
-
-    def _task(self, request: SolveRequest) -> Json:
         with self._database.read() as connection:
-            stored = topologies.find(connection, request.topology)
-            assert stored is not None  # a topology is never removed
-            task = {"request": request.to_document(), "topology": stored.text, "solver": self._settings.solver}
-            equal = None if request.book else plans.of_shape(connection, request.shape)
-            made_for = None if equal is None else plans.topology_of(connection, equal.plan)
-            if equal is not None and made_for is not None:
-                other, document = topologies.find(connection, made_for), plans.get(connection, equal.plan)
-                assert other is not None
-                assert document is not None
-                task["equal"] = {"topology": other.text, "plan": unpack(document)}
-        return task
+            task = order(connection, request, solver=self._settings.solver)
+        with Child("solve_book" if request.book else "solve", task) as child:
+            self._watch(job, request, child)
 
     def _watch(self, job: Job, request: SolveRequest, child: Child) -> None:
         started = time.monotonic()

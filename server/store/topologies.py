@@ -79,6 +79,19 @@ def find(connection: Connection, name: str) -> Stored | None:
     return None if row is None else _stored(row)
 
 
+def same_gpus(connection: Connection, stored: Stored, *, limit: int = 16) -> list[str]:
+    """Digests of the newest other documents with the same GPU ids: most likely the machine before links changed."""
+    c = topologies.c
+    query = (
+        select(c.digest, c.places)
+        .where(c.gpus == stored.gpus, c.digest != stored.digest)
+        .order_by(c.created_at.desc(), c.digest)
+        .limit(limit)
+    )
+    ids = set(stored.ranks)
+    return [row.digest for row in connection.execute(query) if {id for id, _ in json.loads(unpack(row.places))} == ids]
+
+
 def every(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
     """The newest, without their documents."""
     c = topologies.c

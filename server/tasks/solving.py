@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import math
 
@@ -24,7 +25,8 @@ def solve(task: Json, report: Report) -> Json:
 
     Args:
         task: {request, topology (text), solver ("module:function"), equal?: {topology, plan} (texts) of an equal
-            machine of other names for which the same was solved before}.
+            machine of other names for which the same was solved before, earlier?: plan (text) for the same GPUs
+            from before some links changed}.
         report: takes progress.
 
     Returns:
@@ -35,7 +37,8 @@ def solve(task: Json, report: Report) -> Json:
     demand = request.to_demand()
     found = _renamed(task.get("equal"), machine, request)
     if found is None:
-        found = _make(task["solver"], machine, demand, request, report)
+        earlier = None if task.get("earlier") is None else plan.from_document(json.loads(task["earlier"]))
+        found = _make(task["solver"], machine, demand, request, earlier, report)
         _check(found, machine, request.bytes)
     return {"plan": found.text, "digest": found.digest} | _quality(found, machine, demand, request)
 
@@ -70,8 +73,10 @@ def solve_book(task: Json, report: Report) -> Json:
     return {"pages": pages}
 
 
-def _make(solver: str, machine: Topology, demand: Demand, request: SolveRequest, report: Report) -> Plan:
-    """A new plan."""
+def _make(
+    solver: str, machine: Topology, demand: Demand, request: SolveRequest, earlier: Plan | None, report: Report
+) -> Plan:
+    """A new plan, started from an earlier one by solvers that can."""
 
     def progress(news: object) -> None:
         report(_progress(news))
@@ -90,8 +95,11 @@ def _make(solver: str, machine: Topology, demand: Demand, request: SolveRequest,
             progress=progress,
         ).solved.plan
     module, _, name = solver.partition(":")
-    more = {} if request.strategies is None else {"strategies": request.strategies}
-    made: Plan = getattr(importlib.import_module(module), name)(
+    solve = getattr(importlib.import_module(module), name)
+    more: dict[str, Json] = {} if request.strategies is None else {"strategies": request.strategies}
+    if earlier is not None and "start" in inspect.signature(solve).parameters:
+        more["start"] = earlier
+    made: Plan = solve(
         machine,
         demand,
         ranks=request.ranks,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 import uuid
@@ -13,8 +14,12 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from server.jobs.order import order
+from server.jobs.request import SolveRequest
+from synth import plan
 from synth.simulator import LAUNCH_NS
 from synth.topology import catalog
+from synth.topology.degrade import degrade
 from tests.server.conftest import post_topology, wait_for_job
 
 
@@ -114,3 +119,36 @@ def test_a_named_strategy_is_tried_alone(make_client: Callable[..., TestClient])
     unknown = client.post("/v1/plans", json=ask | {"strategies": ["magic"]})
     assert unknown.status_code == 422
     assert "magic" in unknown.json()["detail"]
+
+
+def test_a_degraded_machine_is_planned_from_the_plan_of_the_whole_one(make_client: Callable[..., TestClient]) -> None:
+    client = make_client(solver="solver.portfolio:solve", workers=1)
+    whole = catalog.build("ndv2x1")
+    post_topology(client, catalog.build("asym8"))
+    before = post_topology(client, whole)
+    query = {"collective": "allgather", "bytes": 10**9, "wait": 60}
+    first = client.get("/v1/resolve", params=query | {"topology": before["digest"]}).json()
+    after = post_topology(client, degrade(whole, {("n0/gpu0", "n0/gpu3"): 0.5}))
+    context = client.app.state.context  # type: ignore[attr-defined]
+    request = SolveRequest.from_document(
+        {
+            "topology": after["digest"],
+            "fingerprint": after["fingerprint"],
+            "places": list(range(8)),
+            "collective": "allgather",
+            "ranks": list(whole.gpus),
+            "bytes": 10**9,
+            "min_bytes": 0,
+            "max_bytes": 2**60,
+            "pairs": [],
+            "demand": None,
+        }
+    )
+    with context.database.read() as connection:
+        task = order(connection, request, solver="solver.portfolio:solve")
+        far = order(connection, replace(request, bytes=1000), solver="solver.portfolio:solve")
+    assert plan.from_document(json.loads(task["earlier"])).digest == first["digest"]
+    assert far["earlier"] is None
+    answer = client.get("/v1/resolve", params=query | {"topology": after["digest"]})
+    assert answer.status_code == 200, answer.text
+    assert 0 <= answer.json()["gap"] <= 0.2
