@@ -25,6 +25,7 @@ from synth.plan import Certificate, Plan
 from synth.simulator import Cost
 from synth.simulator.together import simulate_together
 from synth.topology import Routes, Topology
+from synth.units import format_seconds
 from synth.verifier.certificate import proven_together_ns
 
 ALONE = 0.4
@@ -113,12 +114,12 @@ def solve_together(
     plans = tuple(solved.plan for solved in alone)
     problems = [Problem.of(Routes.among(topology, ask.ranks), ask.demand) for ask in asks]
     shared = share(problems, seed=seed, stop=over)
-    progress(Progress(f"all links together: {shared.seconds:.6g} s", bound_seconds=shared.bound))
+    progress(Progress(f"all links together: {format_seconds(shared.seconds)}", bound_seconds=shared.bound))
     everyone = Routes.among(topology, tuple(dict.fromkeys(device for ask in asks for device in ask.ranks)))
     for drafts in _drafts(problems, shared, everyone, launch_ns, seed, over):
         bare = [draft.plan(problem) for draft, problem in zip(drafts, problems, strict=True)]
         seconds = price(bare)
-        progress(Progress(f"together: {seconds:.6g} s", seconds, shared.bound, seconds / max(shared.bound, 1e-300) - 1))
+        progress(Progress(f"together: {format_seconds(seconds)}", seconds, shared.bound, seconds / max(shared.bound, 1e-300) - 1))
         if seconds < best:
             best = seconds
             plans = tuple(
@@ -188,7 +189,7 @@ def _alone(
             seed=seed,
             cancel=cancel,
         )
-        progress(Progress(f"group {number} alone: {solved.predicted_seconds:.6g} s"))
+        progress(Progress(f"group {number} alone: {format_seconds(solved.predicted_seconds)}"))
         found.append(solved)
     return found
 

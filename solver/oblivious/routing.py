@@ -35,6 +35,7 @@ from solver.oblivious.hose import Hose
 from solver.oblivious.paths import cheapest_each
 from solver.oblivious.pool import Pool
 from solver.oblivious.table import Table
+from synth.units import format_seconds
 
 TOLERANCE = 2e-3
 MOST_STEPS = 200
@@ -100,7 +101,7 @@ def best_worst_case(
         for step in range(MOST_STEPS):
             before = worst
             shares, worst, traffic = _master(table, hose, pool, seed, stop)
-            progress(f"step {step}: worst case {worst:.6g} s, bound {bound:.6g} s")
+            progress(f"step {step}: worst case {format_seconds(worst)}, bound {format_seconds(bound)}")
             idle = 0 if worst < before * (1 - TOLERANCE / 4) else idle + 1
             if worst <= bound * (1 + TOLERANCE) or idle > PATIENCE or stop():
                 break
