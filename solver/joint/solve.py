@@ -119,7 +119,8 @@ def solve_together(
     for drafts in _drafts(problems, shared, everyone, launch_ns, seed, over):
         bare = [draft.plan(problem) for draft, problem in zip(drafts, problems, strict=True)]
         seconds = price(bare)
-        progress(Progress(f"together: {format_seconds(seconds)}", seconds, shared.bound, seconds / max(shared.bound, 1e-300) - 1))
+        gap = seconds / max(shared.bound, 1e-300) - 1
+        progress(Progress(f"together: {format_seconds(seconds)}", seconds, shared.bound, gap))
         if seconds < best:
             best = seconds
             plans = tuple(
