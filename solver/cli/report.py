@@ -113,14 +113,14 @@ def _proof(exact: Exact) -> str:
                 format_seconds(exact.bound),
             )
         case Objective.ROUNDS:
-            what, value, bound = f"rounds of one slot with {kind}", f"{exact.value:g}", f"{exact.bound:g}"
+            what, value, bound = f"number of rounds of one slot with {kind}", f"{exact.value:g}", f"{exact.bound:g}"
         case Objective.SLOTS:
-            what, value, bound = f"slots with {kind}, {allowed}", f"{exact.value:g}", f"{exact.bound:g}"
+            what, value, bound = f"number of slots with {kind}, {allowed}", f"{exact.value:g}", f"{exact.bound:g}"
     if exact.value == float("inf"):
-        return f"exact: no schedule found in time; least {what} is at least {bound}"
+        return f"exact: no schedule found in time; the least {what}: at least {bound}"
     if exact.proven:
-        return f"exact: proven, the least {what} is {value}"
-    return f"exact: least {what} is between {bound} and {value} ({exact.gap:.1%} apart)"
+        return f"exact: proven, the least {what}: {value}"
+    return f"exact: the least {what}: between {bound} and {value} ({exact.gap:.1%} apart)"
 
 
 def _beaten(exact: Exact) -> str:

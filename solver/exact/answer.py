@@ -126,7 +126,7 @@ def solve(
 
 def _teller(progress: Callable[[Progress], None]) -> Tell:
     def tell(objective: Objective, rounds: int, incumbent: float, bound: float) -> None:
-        gap = incumbent / bound - 1 if bound > 0 else float("inf")
+        gap = max(incumbent / bound - 1, 0.0) if bound > 0 else float("inf")
         timed = objective is Objective.TIME
         values = (
             ("none" if not np.isfinite(x) else format_seconds(x) if timed else f"{x:g} {objective.value}")

@@ -144,7 +144,7 @@ def test_the_command_proves_and_says_so(capsys: pytest.CaptureFixture[str], tmp_
     assert answer["exact"]["value"] == answer["exact"]["bound"] == plans.load(file).rounds == 2
     assert answer["exact"]["proven"]
     assert main(words) == 0
-    assert "proven, the least rounds of one slot with whole blocks is 2" in capsys.readouterr().out
+    assert "proven, the least number of rounds of one slot with whole blocks: 2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
