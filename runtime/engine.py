@@ -191,7 +191,6 @@ class Engine:
         runs: list[Tally] = []
 
         def recorded() -> Any:
-            runs.clear()  # the first of the two runs is a call of its own
             self._runner.recorded = runs
             try:
                 return call()

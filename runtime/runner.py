@@ -105,13 +105,19 @@ class Runner:
             memory.recycle(marks or ())
             return False
         tally = stats.tally(operation, name, len(call.source), program, call.element.itemsize)
-        tally.count()
+        if self.recorded is not None and self._capturing():
+            self.recorded.append(tally)  # counted when the graph runs
+        else:
+            tally.count()
         if marks is not None:
             marks.append(memory.now())
             stats.timed(tally, marks)
-        if self.recorded is not None:
-            self.recorded.append(tally)
         return True
+
+    def _capturing(self) -> bool:
+        """Whether a graph is being recorded."""
+        stream = getattr(self._communicator.memory, "stream", None)
+        return stream is not None and bool(stream.is_capturing())
 
     def _go(
         self, schedules: Schedules, prepared: Prepared | None, program: Program | None, call: Call, marks: Marks
@@ -164,8 +170,7 @@ class Runner:
         kind = (call.element.name, call.reduction) if call.collective.reduces else None
         key = (bytes.bit_length(), name, even, kind)
         if key not in schedules.verdicts:
-            stream = getattr(self._communicator.memory, "stream", None)
-            if stream is not None and stream.is_capturing():
+            if self._capturing():
                 return (name,), call  # nothing can be timed while a graph is recorded
             if call.shift is not None:
                 call = replace(call, source=self._communicator.memory.stage(call.source), shift=None)

@@ -43,6 +43,7 @@ class Stream:
         self.ptr = next(_pointers)
         _streams[self.ptr] = self
         self._work = queue.SimpleQueue()
+        self.graph = None
         threading.Thread(target=self._go, daemon=True).start()
 
     def _go(self):
@@ -53,18 +54,34 @@ class Stream:
 
     def submit(self, act):
         future = Future()
+        if self.graph is not None:
+            self.graph.acts.append(act)
+            return future
         self._work.put((act, future))
         return future
 
     def wait_event(self, event):
-        if event.future is not None:
+        if event.graph is not None:  # what waits for captured work is captured too
+            self.graph = event.graph
+        elif event.future is not None:
             self.submit(event.future.result)
 
     def synchronize(self):
         self.submit(lambda: None).result()
 
     def is_capturing(self):
-        return False
+        return self.graph is not None
+
+    def begin_capture(self):
+        self.graph = Graph()
+
+    def end_capture(self):
+        graph, self.graph = self.graph, None
+        for stream in _streams.values():
+            assert stream.graph is not graph or stream in graph.joined, "a stream was not joined"
+            if stream.graph is graph:
+                stream.graph = None
+        return graph
 
     def __enter__(self):
         current()
@@ -75,11 +92,28 @@ class Stream:
         _here.stack = _here.stack[:-1]
 
 
+class Graph:
+    """What was captured, in order."""
+
+    def __init__(self):
+        self.acts, self.joined = [], set()
+
+    def upload(self, stream):
+        pass
+
+    def launch(self, stream):
+        for act in self.acts:
+            stream.submit(act)
+
+
 class Event:
     def __init__(self, disable_timing=False):
-        self.future = None
+        self.future = self.graph = None
 
     def record(self, stream):
+        self.graph = stream.graph
+        if self.graph is not None:
+            self.graph.joined.add(stream)
         self.future = stream.submit(lambda: None)
 
     @property

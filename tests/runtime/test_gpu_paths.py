@@ -17,7 +17,7 @@ from synth.errors import InvalidUsage, RemoteError
 from synth.topology import catalog
 from tests.client.stub import reply, stub
 from tests.runtime import fake_gpu
-from tests.runtime.fake_gpu import FakeWorld
+from tests.runtime.fake_gpu import FakeWorld, current
 
 
 @pytest.fixture(autouse=True)
@@ -275,3 +275,52 @@ def test_warm_up_on_a_gpu(on_gpus):
     results, hub = on_gpus(3, rank)
     assert results == [[1, 2], [0, 2], [0, 1]]
     assert all(len(call[4]) <= 2 for call in hub.calls if call[1] == "group" and len(call[4]) < 6)
+
+
+def test_a_graph_replays_fixed_capacity_with_other_counts(on_gpus):
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        send, counts = put(np.zeros((9, 2), dtype=np.int32)), put(np.zeros(3, dtype=np.int64))
+        recording = ep.record(lambda: ep.all_to_all_fixed(send, counts, 2), send)
+        found = []
+        for turn in range(3):
+            counts.a[:] = [turn, 3, 1]
+            send.a[:] = np.arange(18).reshape(9, 2) + 100 * ep.rank + 1000 * turn
+            received = recording.replay()
+            current().synchronize()
+            found.append((received.rows.a.copy(), received.counts.a.copy(), received.dropped.a.copy()))
+        calls = sum(entry.calls for entry in ep.stats().operations.values())
+        sent = {peer: edge.messages for peer, edge in ep.stats().edges.items()}
+        ep.close()
+        with pytest.raises(InvalidUsage, match="group is closed"):
+            recording.replay()
+        return found, calls, sent
+
+    for me, (found, calls, sent) in enumerate(on_gpus(3, rank)[0]):
+        assert calls == 4  # one before it was recorded, and three replays
+        assert set(sent.values()) <= {4}
+        for turn, (rows, counts, dropped) in enumerate(found):
+            wanted = [turn, 3, 1]
+            kept = min(wanted[me], 2)
+            assert (counts.tolist(), dropped.tolist()) == ([kept] * 3, [wanted[me] - kept] * 3)
+            for origin in range(3):
+                right = np.arange(18).reshape(9, 2)[sum(wanted[:me]) :][:kept] + 100 * origin + 1000 * turn
+                np.testing.assert_array_equal(rows[origin, :kept], right)
+
+
+def test_link_classes_in_a_graph(on_gpus, two_nodes, monkeypatch):
+    monkeypatch.delenv(LAUNCH_ORDER, raising=False)
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = put(np.zeros(32, dtype=np.int32))
+        recording = ep.record(lambda: ep.all_to_all(x, counts=np.full((16, 16), 2))[0], x)
+        for turn in range(2):
+            x.a[:] = np.arange(32) + 1000 * ep.rank + turn
+            result = recording.replay().get()
+            right = [np.arange(2 * ep.rank, 2 * ep.rank + 2) + 1000 * origin + turn for origin in range(16)]
+            assert result.tolist() == np.concatenate(right).tolist()
+        ep.close()
+        return True
+
+    assert on_gpus(16, rank)[0] == [True] * 16
