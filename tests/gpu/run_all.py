@@ -136,14 +136,12 @@ def main(plans, out=None, budget=600.0, only=(), another=None):
     os.environ.update(SAFE)
     run = Run(out, budget, only)
     few = f"{plans}/few"
-    run.step("sweep of kernel shapes", 50, lambda s: alone("tests.gpu.sweep", *([out] if out else []), timeout=s))
     run.step("fixed, 8 ranks", 40, lambda s: started(8, "fixed", plans, timeout=s))
     run.step("classes and registration, 8 ranks", 40, lambda s: started(8, "classes", plans, timeout=s))
     run.step("classes beside each other, 8 ranks", 40,
              lambda s: started(8, "classes", plans, timeout=s, NCCL_LAUNCH_ORDER_IMPLICIT="1"))  # fmt: skip
     run.step("trial, 8 ranks", 40, lambda s: trial_step(plans, s))
     run.step("few plans, 8 ranks", 40, lambda s: plans_step(8, few, "nccl", "quick", timeout=s))
-    run.step("statistics, 2 ranks", 25, lambda s: started(2, "statistics", plans, timeout=s))
     run.step("libraries", 25, lambda s: alone("tests.gpu.libraries", *([another] if another else []), timeout=s,
                                               preload=False))  # fmt: skip
     run.step("failure dies, 4 ranks", 30, lambda s: failure_step("dies", s))
@@ -156,8 +154,10 @@ def main(plans, out=None, budget=600.0, only=(), another=None):
         run.step(f"failure {what}, 4 ranks", 40, lambda s, what=what: failure_step(what, s))
     run.step("cupy-failure, 3 ranks", 60, ended_step)
     run.step("cupy, 8 ranks", 100, lambda s: plans_step(8, few, "nccl-cupy", "quick", timeout=s))
+    run.step("statistics, 2 ranks", 25, lambda s: started(2, "statistics", plans, timeout=s))
     run.step("bandwidth of kernels", 60, lambda s: alone("tests.gpu.kernels", timeout=s))
     run.step("plans nccl4py, 8 ranks", 200, lambda s: plans_step(8, plans, "nccl", timeout=s))
+    run.step("sweep of kernel shapes", 50, lambda s: alone("tests.gpu.sweep", *([out] if out else []), timeout=s))
     print("\n".join(["", *run.table]), flush=True)
     return any("FAILED" in row for row in run.table)
 
