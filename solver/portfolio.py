@@ -14,7 +14,7 @@ from solver.bound import Bound, Problem, generate
 from solver.bound.certificate import bound_of
 from solver.bound.shallow import farthest, limited
 from solver.oblivious import strategy as oblivious
-from solver.replan import prices_of, started_from, survivors
+from solver.replan import beginning, prices_of, started_from
 from solver.schedule import classic, direct, routed, spread
 from solver.schedule.draft import Draft, Strategy, Task
 from synth.collective import Demand
@@ -151,7 +151,7 @@ def solve(
     """
     began = time.monotonic()
     problem = Problem.of(Routes.among(topology, ranks), demand, symmetric=symmetric)
-    earlier = None if start is None else survivors(problem, start)
+    earlier = beginning(problem, start)
     find = partial(
         generate,
         problem,

@@ -14,13 +14,15 @@ from functools import partial
 import numpy as np
 
 from solver.bound import Columns, Problem, Shape, generate
+from solver.bound.generation import proven
 from solver.bound.shallow import farthest, limited
-from solver.replan.survivors import Survivors
+from solver.replan.survivors import Survivors, survivors
 from solver.schedule import assembly, routed
 from solver.schedule.draft import Draft, Strategy, Task
 from solver.schedule.ordering import ordered
 from solver.schedule.staged import staged
 from solver.schedule.timed import Timed
+from synth.plan import Plan
 from synth.simulator import Cost
 
 STEEPNESS = 12.0
@@ -28,12 +30,25 @@ STEEPNESS = 12.0
 WARM_UP = 1
 """Steps of multiplicative weights for trees as deep as the earlier ones."""
 STEPS, PATIENCE, ENOUGH = 3, 2, 0.03
-"""Programs that fill the pipeline, how soon they end when they gain little, and how near to the bound is good enough;
-from scratch it takes more of them."""
+"""Programs that fill the pipeline, how soon they end when they gain little, and how near the bound is good enough."""
 DEEPER = 2
 """The pipeline becomes so much deeper at most where its depth no longer suits the machine."""
-TOO_SHALLOW = 1.02
-"""It does not suit where the plan takes this much longer than the routes of any depth."""
+TOO_SHALLOW = 1.1
+"""It does not suit where the links need this much longer than with routes of any depth."""
+FEW = 12
+"""With fewer commodities, which is to say with much symmetry, a solve from scratch is as quick and sees more depths."""
+
+
+def beginning(problem: Problem, plan: Plan | None) -> Survivors | None:
+    """What to start from; None where there is no earlier plan, or nothing to gain from it.
+
+    Raises:
+        InputError: the plan is for another collective or other ranks.
+    """
+    if plan is None:
+        return None
+    found = survivors(problem, plan)
+    return found if len(problem.commodities) >= FEW else None
 
 
 def prices_of(problem: Problem, earlier: Survivors) -> np.ndarray:
@@ -58,63 +73,65 @@ def _drafts(earlier: Survivors, task: Task) -> Iterator[Draft]:
 
 
 def _pipelines(earlier: Survivors, task: Task) -> Iterator[Draft]:
-    """The optimal routes, then those that fill a pipeline as deep as the earlier one best."""
+    """The optimal routes, then those that fill a pipeline best that is as deep as the earlier one."""
     problem, fractional = task.problem, task.fractional
     first = routed.draft_of(problem, fractional, task.launch_ns)
     yield first
-    fastest = first.seconds(task)
-    if not len(problem.moving) or fastest <= fractional.bound * (1 + routed.NEAR):
+    if not len(problem.moving) or first.seconds(task) <= fractional.bound * (1 + routed.NEAR):
         return
-    halves = 2 if problem.paired else 1
-    wait = (problem.routes.latency_ns.ravel()[fractional.columns.hops].max() + task.launch_ns) * 1e-9
-    least = max(-(-earlier.depth // halves), farthest(problem))
-    pool = Columns.join([earlier.routes.columns, fractional.columns])
-    good = fractional.columns
-    paths = bool((problem.commodities.shape == Shape.PATH).all())
-    for depth in range(least, least + DEEPER + 1):
-        if not paths:  # what survived may use links that are dear now
-            shallow = generate(
-                problem,
-                deadline=task.deadline,
-                tolerance=routed.TOLERANCE,
-                seed=task.seed,
-                pricer=limited(depth, seed=task.seed),
-                start=routed.no_deeper(problem, pool, depth),
-                warm_up=WARM_UP,
-                known_bound=fractional.bound,
-                known_prices=fractional.prices,
-                cancel=task.cancel,
-            )
-            pool, good = Columns.join([pool, shallow.pool]), shallow.columns
-            draft = routed.draft_of(problem, shallow, task.launch_ns)
-            yield draft
-            fastest = min(fastest, draft.seconds(task))
-            if depth < least + DEEPER and shallow.seconds > fastest:
-                continue
-        if task.over:
-            return
-        filled = staged(
+    depth = max(-(-earlier.depth // 2) if problem.paired else earlier.depth, farthest(problem))
+    deepest = depth + DEEPER
+    while depth < deepest and _too_shallow(task, depth):
+        depth += 1
+    yield from _as_deep(earlier, task, depth)
+
+
+def _as_deep(earlier: Survivors, task: Task, depth: int) -> Iterator[Draft]:
+    """Good routes of at most so many hops, then those that fill a pipeline of so many rounds best."""
+    problem, fractional = task.problem, task.fractional
+    pool, good = Columns.join([earlier.routes.columns, fractional.columns]), fractional.columns
+    if (problem.commodities.shape != Shape.PATH).any():  # what survived may use links that are dear now
+        shallow = generate(
             problem,
-            depth * halves,
-            earlier.segments,
-            _starting(earlier, task, pool, good, depth),
-            scale=fractional.seconds,
-            wait=wait,
+            deadline=task.deadline,
+            tolerance=routed.TOLERANCE,
             seed=task.seed,
-            stop=lambda: task.over,
-            steps=STEPS,
-            patience=PATIENCE,
-            enough=ENOUGH,
+            pricer=limited(depth, seed=task.seed),
+            start=routed.no_deeper(problem, pool, depth),
+            warm_up=WARM_UP,
+            known_bound=fractional.bound,
+            known_prices=fractional.prices,
+            cancel=task.cancel,
         )
-        if filled is None:
-            return
+        pool, good = Columns.join([pool, shallow.pool]), shallow.columns
+        yield routed.draft_of(problem, shallow, task.launch_ns)
+    filled = staged(
+        problem,
+        depth * (2 if problem.paired else 1),
+        earlier.segments,
+        _starting(earlier, task, pool, good, depth),
+        scale=fractional.seconds,
+        wait=(problem.routes.latency_ns.ravel()[fractional.columns.hops].max() + task.launch_ns) * 1e-9,
+        seed=task.seed,
+        stop=lambda: task.over,
+        steps=STEPS,
+        patience=PATIENCE,
+        enough=ENOUGH,
+    )
+    if filled is not None:
         routes, shares, segments = filled
-        draft = assembly.draft_of(
-            problem, routes, shares, prices=fractional.prices, launch_ns=task.launch_ns, segments=segments
-        )
-        yield draft
-        if draft.seconds(task) < fastest * TOO_SHALLOW:
-            return
+        prices = fractional.prices
+        yield assembly.draft_of(problem, routes, shares, prices=prices, launch_ns=task.launch_ns, segments=segments)
+
+
+def _too_shallow(task: Task, depth: int) -> bool:
+    """Whether the prices of the optimum see that routes of so many hops need much more time."""
+    problem, fractional = task.problem, task.fractional
+    columns, costs = limited(depth, seed=task.seed)(problem, fractional.prices)
+    least = np.full(len(problem.commodities), np.inf)
+    np.minimum.at(least, columns.commodity, costs)
+    needed = proven(problem, least[problem.moving], fractional.prices)
+    return needed > TOO_SHALLOW * fractional.seconds
 
 
 def _starting(earlier: Survivors, task: Task, pool: Columns, good: Columns, depth: int) -> Timed:
