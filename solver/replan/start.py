@@ -35,6 +35,8 @@ DEEPER = 2
 """The pipeline becomes so much deeper at most where its depth no longer suits the machine."""
 TOO_SHALLOW = 1.1
 """It does not suit where the links need this much longer than with routes of any depth."""
+SMALL = 32
+"""On machines of at most so many ranks other depths are tried as well."""
 FEW = 12
 """With fewer commodities, which is to say with much symmetry, a solve from scratch is as quick and sees more depths."""
 
@@ -73,17 +75,26 @@ def _drafts(earlier: Survivors, task: Task) -> Iterator[Draft]:
 
 
 def _pipelines(earlier: Survivors, task: Task) -> Iterator[Draft]:
-    """The optimal routes, then those that fill a pipeline best that is as deep as the earlier one."""
+    """The optimal routes, then those that fill a pipeline best that is as deep as the earlier one.
+
+    On a small machine all depths are tried as well, unless that was good already.
+    """
     problem, fractional = task.problem, task.fractional
     first = routed.draft_of(problem, fractional, task.launch_ns)
     yield first
-    if not len(problem.moving) or first.seconds(task) <= fractional.bound * (1 + routed.NEAR):
+    best = first.seconds(task)
+    if not len(problem.moving) or best <= fractional.bound * (1 + routed.NEAR):
         return
     depth = max(-(-earlier.depth // 2) if problem.paired else earlier.depth, farthest(problem))
     deepest = depth + DEEPER
     while depth < deepest and _too_shallow(task, depth):
         depth += 1
-    yield from _as_deep(earlier, task, depth)
+    for draft in _as_deep(earlier, task, depth):
+        best = min(best, draft.seconds(task))
+        yield draft
+    if best > fractional.bound * (1 + ENOUGH) and problem.routes.ranks <= SMALL and not task.over:
+        pool = Columns.join([fractional.pool, earlier.routes.columns])
+        yield from routed.pipelines(replace(task, fractional=replace(fractional, pool=pool)))
 
 
 def _as_deep(earlier: Survivors, task: Task, depth: int) -> Iterator[Draft]:
