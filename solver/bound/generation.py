@@ -29,7 +29,6 @@ WARM_UP = 8
 LARGE = 256
 """Beyond so many ranks pricing is dearer than the linear program."""
 PATIENCE = 6
-"""An inexact pricer is given up when so many steps in a row bring less than ``tolerance``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,6 +129,7 @@ def generate(
     second: Pricer | None = None,
     start: Columns | None = None,
     warm_up: int = WARM_UP,
+    patience: int = PATIENCE,
     known_bound: float = 0.0,
     known_prices: np.ndarray | None = None,
     cancel: Cancel = lambda: False,
@@ -146,6 +146,7 @@ def generate(
         second: another pricer, whose columns join at the beginning.
         start: columns to begin with.
         warm_up: steps of multiplicative weights before the first program; fewer on large machines.
+        patience: steps in a row that may bring less than ``tolerance`` before an inexact pricer is given up.
         known_bound: seconds already proven for this problem.
         known_prices: the prices that prove it; the search starts there.
         cancel: asked after every step whether to stop.
@@ -198,7 +199,7 @@ def generate(
             seconds = solution.objective * scale
             step += 1
             progress(f"step {step}: {seconds:.6g} s, bound {best_bound:.6g} s")
-            if seconds <= best_bound * (1 + tolerance) or stop() or (not exact and idle > PATIENCE):
+            if seconds <= best_bound * (1 + tolerance) or stop() or (not exact and idle > patience):
                 break
             tried = smoothing * best_prices + (1 - smoothing) * prices if exact else prices
             columns, costs = pricer(problem, tried)

@@ -70,8 +70,20 @@ def _jittered(weights: np.ndarray, count: int, exact: int, random: np.random.Gen
 
 
 def farthest(problem: Problem) -> int:
-    """Most hops between two ranks that must exchange, by the fewest hops there are."""
-    return int(problem.hops.max())
+    """Most hops that some route must have, by the fewest hops there are between its ends."""
+    hops, commodities = problem.hops, problem.commodities
+    most = 0
+    for shape, mine in of_each_shape(problem):
+        root = commodities.root[mine]
+        match shape:
+            case Shape.PATH:
+                least = hops[root, commodities.end[mine]]
+            case Shape.OUT_TREE:
+                least = hops[root]
+            case Shape.IN_TREE:
+                least = hops.T[root]
+        most = max(most, int(least.max()))
+    return most
 
 
 def shallow_trees(

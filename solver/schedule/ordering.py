@@ -2,8 +2,10 @@
 
 The timeline model takes transfers in the order of their rounds and never lets one overtake another, so a bad order
 blocks links that others need. Here every chunk is cut into pieces of its own, the pieces are played greedily (whoever
-can start earliest, and among those who wait for a link the one with the longest way still to go), and the order of
-their starts becomes the order of rounds. Source: list scheduling, Graham, 1966.
+can start earliest, and among those who wait for a link the most urgent), and the order of their starts becomes the
+order of rounds. Two measures of urgency are tried: the longest way still to go, and the round in the pipeline. What
+only gathers is played backwards, as what spreads, since waiting for all children would leave links idle.
+Source: list scheduling, Graham, 1966.
 """
 
 from __future__ import annotations
@@ -15,39 +17,99 @@ import numpy as np
 
 from solver.bound import Problem
 from solver.schedule.draft import Draft, Task
-from synth.plan import Chunks, Plan, Transfers, expand
+from synth.collective import Collective
+from synth.plan import Chunks, Plan, Transfers, expand, group_elements
 from synth.plan.sizes import chunk_bytes
 
-PIECES = (1, 2, 4, 8, 16, 32, 64)
-MAX_TRANSFERS = 20_000
+MOST_PIECES = 64
+MAX_TRANSFERS = 24_000
 """More pieces would make the document too large and take too long to play."""
+MAX_EVENTS = 400_000
+"""Pipelines of more segment-transfers are not tried as they are."""
+GAIN = 1e-3
+"""More pieces or segments must gain so much to be worth it."""
 
 
 def ordered(task: Task, draft: Draft) -> Iterator[Draft]:
-    """The same routes cut into more and more pieces, each played and ordered; stops when more pieces do not help."""
+    """The same routes with more segments, and cut into pieces that are played and ordered."""
+    yield from _finer(task, draft)
     problem = task.problem
-    plan = expand(draft.plan(problem))
-    best = float("inf")
-    for pieces in PIECES:
-        if task.over or len(plan.transfers) * pieces > MAX_TRANSFERS:
-            return
-        order, seconds = play(problem, plan, pieces)
-        if seconds >= best * 0.999:
+    plan, turn = _with_turns(draft.plan(problem))
+    most = MAX_TRANSFERS // max(len(plan.transfers), 1)
+    if not most:
+        return
+    pieces = 2 ** min(draft.segments, most, MOST_PIECES).bit_length() // 2
+    best, step, tried = float("inf"), 2.0, set[int]()
+    while 1 <= pieces <= min(most, MOST_PIECES) and not task.over:
+        tried.add(pieces)
+        found, seconds = play(problem, plan, turn, pieces, by_round=True)
+        if seconds < best * (1 - GAIN):
+            best, chosen = seconds, pieces
+            yield found
+        elif len(tried) == 2:  # more are no better, so perhaps fewer are
+            pieces, step = chosen, 0.5
+        else:
+            break
+        pieces = int(pieces * step)
+    if tried and not task.over:
+        yield play(problem, plan, turn, chosen, by_round=False)[0]
+
+
+def _finer(task: Task, draft: Draft) -> Iterator[Draft]:
+    """More and more segments, as long as it helps."""
+    best = draft.seconds(task)
+    while not task.over and 2 * draft.segments * len(draft.transfers) <= MAX_EVENTS:
+        draft = draft.with_segments(2 * draft.segments)
+        seconds = draft.seconds(task)
+        if seconds > best * (1 - GAIN):
             return
         best = seconds
-        yield order
+        yield draft
 
 
-def play(problem: Problem, plan: Plan, pieces: int) -> tuple[Draft, float]:
-    """(the plan cut into pieces in the order of their starts, seconds it takes)."""
+def _with_turns(plan: Plan) -> tuple[Plan, np.ndarray]:
+    """(the expanded plan, [transfers] whose turn it is among equals).
+
+    Images of a transfer under a symmetry have the same turn: they use different links of the same kinds, so that all
+    ranks work in step and nobody waits. Without one, neighbours at the same distance do.
+    """
+    whole, ranks = expand(plan), len(plan.ranks)
+    chunk, src, dst = whole.transfers.chunk, whole.transfers.src, whole.transfers.dst
+    if plan.symmetry is None:
+        return whole, (dst - src) % ranks
+    back = np.argsort(group_elements(plan.symmetry, ranks), axis=1)
+    element, chunk = chunk // len(plan.chunks), chunk % len(plan.chunks)
+    return whole, (chunk * ranks + back[element, src]) * ranks + back[element, dst]
+
+
+def play(problem: Problem, plan: Plan, turn: np.ndarray, pieces: int, *, by_round: bool) -> tuple[Draft, float]:
+    """Play a plan cut into pieces.
+
+    Args:
+        problem: where it runs.
+        plan: without symmetry.
+        turn: [transfers] the smallest goes first among equally urgent ones.
+        pieces: of each chunk.
+        by_round: whether the round in the pipeline says what is urgent, or the longest way to go.
+
+    Returns:
+        (the plan in the order of the starts, seconds it takes).
+    """
     chunks, transfers = plan.chunks, plan.transfers
     count, ranks = len(chunks), len(plan.ranks)
     size = chunk_bytes(plan, problem.demand)[transfers.chunk] / pieces
     piece = np.repeat(np.arange(pieces), len(transfers))
     tiled = {name: np.tile(getattr(transfers, name), pieces) for name in transfers.__slots__}
     tiled["chunk"] = tiled["chunk"] + piece * count
-    starts, seconds = _Player(problem, tiled, np.tile(size, pieces), ranks).run()
-    _, round = np.unique(starts, return_inverse=True)
+    backwards = plan.collective in (Collective.REDUCE_SCATTER, Collective.REDUCE)
+    flow = dict(tiled)
+    if backwards:
+        flow |= {"src": tiled["dst"], "dst": tiled["src"], "round": tiled["round"].max(initial=0) - tiled["round"]}
+    player = _Player(problem, tiled["src"] * ranks + tiled["dst"], np.tile(size, pieces), flow, ranks)
+    urgency = flow["round"] + piece if by_round else -player.ways_to_go
+    starts, ends = player.run(urgency, np.tile(turn, pieces))
+    seconds = float(ends.max(initial=0.0)) * 1e-9
+    _, round = np.unique(-ends if backwards else starts, return_inverse=True)
     tiled["round"] = _after_sources(tiled, round, ranks)
     return (
         Draft(
@@ -74,11 +136,20 @@ def _after_sources(columns: dict[str, np.ndarray], round: np.ndarray, ranks: int
 
 
 class _Player:
-    """Plays transfers against the links; times are in nanoseconds, as in the timeline model."""
+    """Plays transfers against the links; times are in nanoseconds, as in the timeline model.
 
-    def __init__(self, problem: Problem, columns: dict[str, np.ndarray], size: np.ndarray, ranks: int) -> None:
+    Args:
+        problem: routes and rates.
+        pair: [transfers] row of each route.
+        size: [transfers] bytes.
+        flow: columns of the transfers in the direction in which they wait for each other.
+        ranks: how many there are.
+    """
+
+    def __init__(
+        self, problem: Problem, pair: np.ndarray, size: np.ndarray, flow: dict[str, np.ndarray], ranks: int
+    ) -> None:
         routes = problem.routes
-        pair = columns["src"] * ranks + columns["dst"]
         ns_per_byte = 1e9 / routes.topology.bytes_per_s
         self._count = len(pair)
         self._links: list[list[int]] = []
@@ -89,38 +160,34 @@ class _Player:
             self._busy.append((bytes * ns_per_byte[links]).tolist())
         self._latency = routes.latency_ns.ravel()[pair].tolist()
         self._free = [0.0] * len(routes.topology.links)
-        self._next, self._missing = _dependencies(columns, ranks)
-        ahead = _ways_to_go(columns["round"], self._next)
-        # among equals, neighbours at different distances first, so that not everybody sends to the same rank
-        turn = ((columns["dst"] - columns["src"]) % ranks).tolist()
-        self._urgency = [(-a, t) for a, t in zip(ahead, turn, strict=True)]
+        self._next, self._missing = _dependencies(flow, ranks)
+        self.ways_to_go = np.array(_ways_to_go(flow["round"], self._next), dtype=np.int64)
 
-    def run(self) -> tuple[np.ndarray, float]:
-        """([transfers] start of each, seconds until all has arrived)."""
-        starts = np.zeros(self._count)
+    def run(self, urgency: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """([transfers] start, [transfers] arrival of each); the smallest urgency, then turn, goes first."""
+        starts, ends = np.zeros(self._count), np.zeros(self._count)
         waiting: list[list[tuple[tuple[int, int], int]]] = [[] for _ in self._free]
         missing = list(self._missing)
-        finish = 0.0
-        ready = [(0.0, self._urgency[t], t) for t in range(self._count) if not missing[t]]
+        urgent = list(zip(urgency.tolist(), turn.tolist(), strict=True))
+        ready = [(0.0, urgent[t], t) for t in range(self._count) if not missing[t]]
         heapq.heapify(ready)
         freed: list[tuple[float, int]] = []
 
         def try_start(t: int, now: float) -> bool:
-            nonlocal finish
             latest = max(self._links[t], key=self._free.__getitem__)
             if self._free[latest] > now:
-                heapq.heappush(waiting[latest], (self._urgency[t], t))
+                heapq.heappush(waiting[latest], (urgent[t], t))
                 return False
             starts[t] = now
             for link, busy in zip(self._links[t], self._busy[t], strict=True):
                 self._free[link] = now + busy
                 heapq.heappush(freed, (now + busy, link))
             arrival = now + max(self._busy[t]) + self._latency[t]
-            finish = max(finish, arrival)
+            ends[t] = arrival
             for following in self._next[t]:
                 missing[following] -= 1
                 if not missing[following]:
-                    heapq.heappush(ready, (arrival, self._urgency[following], following))
+                    heapq.heappush(ready, (arrival, urgent[following], following))
             return True
 
         while ready or freed:
@@ -130,13 +197,13 @@ class _Player:
                 continue
             now, link = heapq.heappop(freed)
             while ready and ready[0][0] <= now:  # those that just got their data compete with those that wait
-                _, urgency, t = heapq.heappop(ready)
+                _, key, t = heapq.heappop(ready)
                 blocked = max(self._links[t], key=self._free.__getitem__)
-                heapq.heappush(waiting[blocked], (urgency, t))
+                heapq.heappush(waiting[blocked], (key, t))
                 heapq.heappush(freed, (max(now, self._free[blocked]), blocked))
             while waiting[link] and self._free[link] <= now:
                 try_start(heapq.heappop(waiting[link])[1], now)
-        return starts, finish * 1e-9
+        return starts, ends
 
 
 def _dependencies(columns: dict[str, np.ndarray], ranks: int) -> tuple[list[list[int]], list[int]]:

@@ -22,6 +22,8 @@ TOLERANCE = 8e-3
 """How close to the best the links are used when depths are compared."""
 WARM_UP = 2
 """Steps of multiplicative weights before that."""
+PATIENCE = 2
+"""Steps that may bring little before that ends."""
 NEAR = 1e-3
 """A plan this near to the bound is not improved."""
 STARTING = 600
@@ -29,11 +31,15 @@ STARTING = 600
 
 
 def drafts(task: Task) -> Iterator[Draft]:
-    """Pipelines of rounds; for the timeline model each also in a better order."""
+    """Pipelines of rounds; for the timeline model the better ones also in a better order."""
+    best = float("inf")
     for draft in pipelines(task):
         yield draft
         if task.cost is Cost.TIMELINE:
-            yield from ordered(task, draft)
+            seconds = draft.pipeline(task.problem, 0.0).seconds(draft.segments)
+            if seconds <= best * (1 + NEAR):
+                yield from ordered(task, draft)
+            best = min(best, seconds)
 
 
 def pipelines(task: Task) -> Iterator[Draft]:
@@ -58,6 +64,7 @@ def pipelines(task: Task) -> Iterator[Draft]:
             pricer=limited(depth, seed=task.seed),
             start=no_deeper(problem, fractional.pool, depth),
             warm_up=WARM_UP,
+            patience=PATIENCE,
             known_bound=fractional.bound,
             known_prices=fractional.prices,
             cancel=task.cancel,
