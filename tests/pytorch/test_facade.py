@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import synth
+from runtime.pytorch.groups import devices_of
 from synth.errors import InvalidUsage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,3 +44,16 @@ def test_what_there_is_not() -> None:
     if find_spec("torch") is None:
         with pytest.raises(InvalidUsage, match="the Python package 'torch' is not installed"):
             _ = synth.pytorch.attach
+
+
+def test_a_process_group_gets_the_devices_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SYNTH_TOPOLOGY", "SYNTH_RANKS", "SYNTH_PLAN_FILE", "SYNTH_SERVER"):
+        monkeypatch.delenv(name, raising=False)
+    assert devices_of([4, 5], 8) is None
+    assert devices_of([1, 9], 16, "hgx-h100x2") == ("n0/gpu1", "n1/gpu1")
+    monkeypatch.setenv("SYNTH_TOPOLOGY", "hgx-h100x2")
+    monkeypatch.setenv("SYNTH_RANKS", "8-15")
+    assert devices_of([2, 3], 8) == ("n1/gpu2", "n1/gpu3")
+    monkeypatch.setenv("SYNTH_RANKS", "0,8")  # of this process group alone
+    assert devices_of([2, 3], 8) == ("n0/gpu0", "n1/gpu0")
+    assert devices_of([2, 3, 4], 8) is None

@@ -96,6 +96,9 @@ def test_a_deaf_solver_is_stopped(
     id = start(client, machine, seed=fake.DEAF, time_limit=0.5)
     job = wait_for_job(client, id)
     assert (job["state"], job["error"]["code"]) == ("failed", "solver-timeout")
+    deadline = time.monotonic() + 10  # the job's end is written down before the child's
+    while alive(pids(fake_solver)[0]) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert not alive(pids(fake_solver)[0])
 
 
