@@ -1,8 +1,8 @@
 """From routes of one commodity per orbit to routes of every commodity, where a plan cannot state the symmetry.
 
 A commodity whose images are all different hands its routes on as they are: the images load every link of an orbit
-alike. One that all symmetries leave where it is shares its routes out among their images, to the same end. Few images
-are enough: they are chosen one after another, each where it adds least to the busiest links.
+alike. One that all symmetries leave where it is shares its routes out evenly among their images, to the same end;
+where there are too many, among some that are chosen one after another, each where it adds least to the busiest links.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scipy import sparse
 from solver.bound import Columns, Problem
 from solver.schedule.rounding import Whole
 
-MOST = 16
+MOST = 128
 """A route of a commodity that stays in place is shared out among at most so many of its images."""
-ELEMENTS = 64
+ELEMENTS = 256
 """They are chosen among those under so many elements of the group."""
 
 
