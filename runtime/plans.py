@@ -108,22 +108,23 @@ def _settle_slices(
     if found.plan is not None:
         part, truth = slices.cut(found.plan, rank), slices.sums_of(found.plan).row()
     else:
-        part, why = slices.fetch(environment, digest, rank, source.topology)
+        part, why = slices.fetch(environment, digest, rank, size, source.topology)
         reason, truth = reason if part is not None else f"no plan: {why}", bytes(slices.ROW_BYTES)
     own = bytes(slices.ROW_BYTES) if part is None else slices.sums_of(part).row()
     sends = np.zeros(size, dtype=bool)
     if part is not None:
         sends[part.transfers.dst[part.transfers.src == rank]] = True
     plan, reason = agree(communicator, operation, part, reason)
-    rows = communicator.gather(own + truth + np.packbits(sends).tobytes())
+    rows = communicator.gather(own + truth + _strictness() + np.packbits(sends).tobytes())
     if plan is None or part is None:
         return None, reason
     kept = slices.ROW_BYTES
     wrong = slices.mismatch(slices.Sums.read(rows[0][kept : 2 * kept]), [row[:kept] for row in rows])
     if wrong is not None:
         who = "the slices of the ranks together are" if wrong < 0 else f"rank {wrong} has a slice"
-        return None, f"no plan: {operation.name}: {who} not plan {digest[:12]}, so nobody uses one"
-    edges = np.stack([np.unpackbits(np.frombuffer(row[2 * kept :], np.uint8), count=size) for row in rows])
+        message = f"{operation.name}: {who} not plan {digest[:12]}"
+        return _without(message, any(row[2 * kept : 2 * kept + 1] == b"!" for row in rows))
+    edges = np.stack([np.unpackbits(np.frombuffer(row[2 * kept + 1 :], np.uint8), count=size) for row in rows])
     nodes = nodes_of(source, size)
     if nodes.index(nodes[rank]) == rank != 0 and environment.server is not None:
         slices.keep_whole(environment, _request(source, operation, size), digest)
@@ -211,16 +212,24 @@ def agree(communicator: Communicator, operation: Operation, plan: Plan | None, r
         UnmatchedGroup: the ranks differ and ``SYNTH_FALLBACK=error``; on every rank.
         RemoteError: a rank does not answer.
     """
-    strict = os.environ.get(FALLBACK, "native") == "error"
-    # every rank must see the same verdict, so strictness travels along
-    digests = communicator.gather((plan.digest if plan else "-" * 64).encode() + (b"!" if strict else b"."))
+    digests = communicator.gather((plan.digest if plan else "-" * 64).encode() + _strictness())
     mine = [digest[:64] for digest in digests]
     if len(set(mine)) == 1:
         return plan, reason
     first = next(rank for rank, digest in enumerate(mine) if digest != mine[0])
     held = [digest.decode()[:12] if digest[:1] != b"-" else "none" for digest in (mine[0], mine[first])]
     message = f"{operation.name}: rank 0 has plan {held[0]}, rank {first} has {held[1]}"
-    if any(digest[64:] == b"!" for digest in digests):
+    return _without(message, any(digest[64:] == b"!" for digest in digests))
+
+
+def _strictness() -> bytes:
+    """Travels along, as every rank must see the same verdict."""
+    return b"!" if os.environ.get(FALLBACK, "native") == "error" else b"."
+
+
+def _without(message: str, strict: bool) -> tuple[None, str]:
+    """What ranks do that hold different plans."""
+    if strict:
         raise UnmatchedGroup(f"{message}; give all ranks the same plan, or unset {FALLBACK}")
     return None, f"no plan: {message}, so nobody uses one"
 

@@ -99,16 +99,26 @@ def edges_of(plan: Plan) -> set[tuple[int, int]]:
     return set(zip(whole.transfers.src.tolist(), whole.transfers.dst.tolist(), strict=True))
 
 
-def fetch(environment: Environment, digest: str, rank: int, topology: Topology | None) -> tuple[Slice | None, str]:
-    """A rank's slice from cache or server, else cut from a whole plan that is in the cache; and why there is none."""
+def fetch(
+    environment: Environment, digest: str, rank: int, ranks: int, topology: Topology | None
+) -> tuple[Slice | None, str]:
+    """A rank's slice from cache or server, else cut from a whole plan that is in the cache; and why there is none.
+
+    Args:
+        environment: of the client.
+        digest: of the whole plan.
+        rank: whose slice.
+        ranks: how many the plan has to have.
+        topology: to verify a whole plan on.
+    """
     cache = Cache(environment.cache)
     with suppress(SynthError):
         if (kept := cache.slice(digest, rank)) is not None:
-            return slice_of(kept), ""
+            return _of_group(slice_of(kept), ranks), ""
     why = "its slice is not cached"
     if environment.server is not None:
         try:
-            return slice_of(Client.from_environment(environment).plan_slice(digest, rank)), ""
+            return _of_group(slice_of(Client.from_environment(environment).plan_slice(digest, rank)), ranks), ""
         except SynthError as error:
             why = error.message
     with suppress(SynthError):
@@ -117,6 +127,12 @@ def fetch(environment: Environment, digest: str, rank: int, topology: Topology |
             if not verify(whole, topology):
                 return cut(whole, rank), ""
     return None, why
+
+
+def _of_group(part: Slice, ranks: int) -> Slice:
+    if len(part.ranks) != ranks:
+        raise InvalidPlan(f"the slice of rank {part.rank} is of a plan for {len(part.ranks)} ranks, not {ranks}")
+    return part
 
 
 def keep_whole(environment: Environment, request: PlanRequest, digest: str) -> None:

@@ -61,7 +61,7 @@ def compare(name: str, url: str, digest: str, machine: Topology) -> None:
         Lowering(slices.cut(plan, 0), 0).program(counts)
 
     def part() -> None:
-        found, why = slices.fetch(environment, digest, 5, machine)
+        found, why = slices.fetch(environment, digest, 5, len(machine.gpus), machine)
         assert found is not None, why
         slices.sums_of(found)
         Lowering(found, 5).program(counts)

@@ -16,8 +16,10 @@ from runtime.communicators.local import LocalWorld
 from runtime.direct import direct_plan
 from runtime.schedules import Operation
 from synth.collective import Collective, Demand
+from synth.errors import UnmatchedGroup
 from synth.plan.lowering import lower
 from synth.topology import catalog
+from tests.client.stub import reply, stub
 from tests.server.conftest import Server, serve
 
 __all__ = ["serve"]  # a fixture
@@ -157,7 +159,7 @@ def test_one_bad_slice_and_nobody_uses_the_plan(in_threads, monkeypatch, how):
     plan = solved()
     monkeypatch.setattr(plans, "find", lambda *_: plans.Found(plan, "server", "plan from server"))
 
-    def fetch(environment, digest, rank, topology):
+    def fetch(environment, digest, rank, ranks, topology):
         part = slices.cut(plan, rank)
         if rank == 3:
             if how == "gone":
@@ -176,6 +178,29 @@ def test_one_bad_slice_and_nobody_uses_the_plan(in_threads, monkeypatch, how):
         "other": "rank 3 has a slice not plan",
     }[how]
     assert re.search(said, settled[0][1]), settled[0][1]
+    monkeypatch.setenv(plans.FALLBACK, "error")
+    raised = in_threads(8, lambda communicator: plans.settle(communicator, source, operation), world=LocalWorld(8))
+    assert [type(error) for error in raised] == [UnmatchedGroup] * 8
+
+
+@pytest.mark.parametrize("what", ["no JSON", "another plan's", "more ranks", "nothing"])
+def test_a_server_whose_slices_are_nonsense_stops_nobody(in_threads, monkeypatch, what):
+    plan, other = solved(), solved("hgx-h100x2", collective="allgather")
+    monkeypatch.setattr(plans, "find", lambda *_: plans.Found(plan, "server", "plan from server"))
+    more = slices.slice_plan(other, 3) | {"plan": plan.digest}
+    del more["digest"]
+    body = {
+        "no JSON": b"<html>",
+        "another plan's": slices.documents.canonical(slices.slice_plan(other, 3)).encode(),
+        "more ranks": slices.documents.canonical(more | {"digest": slices.documents.digest(more)}).encode(),
+        "nothing": b"",
+    }[what]
+    with stub(reply("200 OK", body)) as server:
+        source = plans.Source(plans.Environment(server=server.url, timeout=2.0), catalog.build("asym8"))
+        operation = Operation(Collective.ALLTOALL)
+        settled = in_threads(8, lambda communicator: plans.settle(communicator, source, operation), world=LocalWorld(8))
+    assert [found for found, _ in settled] == [None] * 8
+    assert "rank 0 has plan" in settled[0][1]
 
 
 def test_what_everybody_needs_the_whole_plan_for(monkeypatch):
