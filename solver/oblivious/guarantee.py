@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import numpy as np
 from solver.bound import Problem, generate
 from solver.oblivious.hose import Hose
 from synth.collective import Collective, Demand
+from synth.collective.cheapest import shortest_paths
 from synth.errors import LimitError
 from synth.plan import Plan
 from synth.simulator.loads import Loads
@@ -19,8 +21,10 @@ MOST_RANKS = 64
 """A guarantee takes memory of links x rounds x ranks squared."""
 CLOSE = 0.05
 """Links whose worst case is within this part of the worst are made busy together."""
-TRIED = 4
-"""So many hard matrices are bounded; the best bound counts."""
+CLIMBS = 5
+"""From each matrix so many harder ones are tried."""
+TRIED = 3
+"""So many matrices that take long are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,36 +70,54 @@ def guarantee(plan: Plan, topology: Topology, hose: Hose, *, launch_ns: float = 
     latency = np.zeros(len(stages))
     np.maximum.at(latency, stage, loads.routes.latency_ns.ravel()[loads.pair])
     total = 0.0
-    hardest: list[tuple[float, np.ndarray]] = []
+    heaviest: list[tuple[float, float, np.ndarray]] = []
     for low, high in pairwise(np.unique(np.concatenate([stages, stages + whole.segments])).tolist()):
         running = np.flatnonzero((stages <= low) & (stages + whole.segments >= high))
         if len(running):
             busy = table[running].sum(axis=0)
-            seconds, where = hose.worst_of(busy)
-            for weights in (busy[where], _together(busy, hose, seconds)):
-                hardest.append((seconds * (high - low), hose.worst(weights)[1]))
+            seconds, _ = hose.worst_of(busy)
+            heaviest.append((seconds * (high - low), seconds, busy))
             total += (high - low) * (seconds + (float(latency[running].max()) + launch_ns) * 1e-9)
-    hardest.sort(key=lambda item: -item[0])
-    matrices = [matrix for _, matrix in hardest[:TRIED]] or [np.zeros((ranks, ranks))]
+    heaviest.sort(key=lambda item: -item[0])
+    matrices = [_hard(busy, hose, seconds) for _, seconds, busy in heaviest[:TRIED]] or [np.zeros((ranks, ranks))]
     return Guarantee(seconds=total, matrices=np.stack(matrices))
 
 
-def _together(busy: np.ndarray, hose: Hose, seconds: float) -> np.ndarray:
-    """[ranks, ranks] weights of all links that may be as busy as the busiest, to make them busy with one matrix."""
-    return np.asarray(busy[hose.limit(busy) >= seconds * (1 - CLOSE)].sum(axis=0))
+def _hard(busy: np.ndarray, hose: Hose, seconds: float) -> np.ndarray:
+    """[ranks, ranks] one matrix for all links that can be about as busy as the busiest, which takes so many seconds."""
+    candidates = busy[hose.limit(busy) >= seconds * (1 - CLOSE)]
+    hard = [weights for weights in candidates if hose.worst(weights)[0] >= seconds * (1 - CLOSE)]
+    return hose.worst(np.sum(hard, axis=0))[1]
 
 
-def least_for_hardest(routes: Routes, matrices: np.ndarray, *, deadline: float = float("inf")) -> float:
-    """Seconds that even a plan made for the hardest of some matrices needs.
+def least_for_hardest(routes: Routes, hose: Hose, matrices: np.ndarray, *, deadline: float = float("inf")) -> float:
+    """Seconds that even a plan made for the hardest matrix found needs.
+
+    The prices of links that prove a bound for one matrix prove one for all; the matrix that pays most under them is
+    at least as hard. The search climbs so from each of some matrices.
 
     Args:
         routes: among the ranks.
+        hose: what matrices may be.
         matrices: [matrices, ranks, ranks] bytes.
         deadline: ``time.monotonic()`` at which to stop.
     """
     least = 0.0
-    for matrix in matrices:
-        sent = int(matrix.sum(axis=1).max())
-        demand = Demand(collective=Collective.ALLTOALL, ranks=len(matrix), bytes=sent, matrix=matrix)
-        least = max(least, generate(Problem.of(routes, demand), deadline=deadline).bound)
+    for start in matrices:
+        matrix, reached = start, 0.0
+        for _ in range(CLIMBS):
+            problem = Problem.of(routes, _demand(matrix))
+            found = generate(problem, deadline=deadline)
+            if found.bound <= reached * (1 + 1e-4):
+                break
+            reached = found.bound
+            matrix = hose.worst(shortest_paths(problem.weights(found.prices)))[1]
+        least = max(least, reached)
+        if time.monotonic() > deadline:
+            break
     return least
+
+
+def _demand(matrix: np.ndarray) -> Demand:
+    sent = int(matrix.sum(axis=1).max())
+    return Demand(collective=Collective.ALLTOALL, ranks=len(matrix), bytes=sent, matrix=matrix)

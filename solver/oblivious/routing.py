@@ -68,6 +68,7 @@ def best_worst_case(
     hose: Hose,
     *,
     start: Columns | None = None,
+    known_bound: float = 0.0,
     deadline: float = float("inf"),
     seed: int = 0,
     cancel: Cancel = lambda: False,
@@ -79,6 +80,7 @@ def best_worst_case(
         problem: an alltoall; with symmetries, one that fixes no rank.
         hose: what matrices may be, as symmetric as the problem.
         start: routes to begin with.
+        known_bound: seconds that no routing guarantees less than, as far as that is known.
         deadline: ``time.monotonic()`` at which to stop with the best so far.
         seed: for HiGHS.
         cancel: asked now and then whether to stop.
@@ -96,14 +98,14 @@ def best_worst_case(
     for columns in (cheapest_each(table.prices(steady), root, end)[0], _relayed(problem), start or Columns.none()):
         pool.add(columns)
     shares = np.bincount(pool.columns.commodity, minlength=len(root))[pool.columns.commodity] ** -1.0
-    worst, bound, smoothing, idle = float("inf"), 0.0, SMOOTHING, 0
+    worst, bound, smoothing, idle = float("inf"), 0.0, SMOOTHING, 0  # the bound is that of the steady prices
     with suppress(Stopped):
         for step in range(MOST_STEPS):
             before = worst
             shares, worst, traffic = _master(table, hose, pool, seed, stop)
             progress(f"step {step}: worst case {format_seconds(worst)}, bound {format_seconds(bound)}")
             idle = 0 if worst < before * (1 - TOLERANCE / 4) else idle + 1
-            if worst <= bound * (1 + TOLERANCE) or idle > PATIENCE or stop():
+            if worst <= max(bound, known_bound) * (1 + TOLERANCE) or idle > PATIENCE or stop():
                 break
             tried = smoothing * steady + (1 - smoothing) * traffic
             columns, paid = cheapest_each(table.prices(tried), root, end)
@@ -121,7 +123,7 @@ def best_worst_case(
         columns=pool.columns.take(used),
         shares=shares[used],
         worst_seconds=hose.worst_of(loads)[0],
-        bound_seconds=bound,
+        bound_seconds=max(bound, known_bound),
     )
 
 
