@@ -64,7 +64,8 @@ def price(task: Json, _report: Report) -> Json:
 
 
 def draw(task: Json, _report: Report) -> Json:
-    """What a plan's page shows: {plan, topology (texts), bytes?} -> {picture, rows, solver, ..}."""
+    """What a plan's page shows: {plan, topology (texts), bytes?} -> {picture, bars, rows, solver, ..}."""
+    from synth.simulator.bars import bars_svg
     from synth.simulator.gantt import gantt_svg
 
     read, machine = plan.from_document(json.loads(task["plan"])), read_text(task["topology"])
@@ -85,6 +86,7 @@ def draw(task: Json, _report: Report) -> Json:
     rows += _direct(read, machine, demand, bound)
     return {
         "picture": gantt_svg(read, machine, demand, bound_seconds=bound),
+        "bars": bars_svg(read, machine, demand, seconds=priced.seconds, bound_seconds=bound),
         "collective": read.collective.value,
         "ranks": len(read.ranks),
         "bytes": demand.bytes,

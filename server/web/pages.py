@@ -152,8 +152,8 @@ def one_plan(
             raise NotFoundError(f"plan {digest}: is not stored here", subject="digest")
     stored = planning.known_topology(context, made_for)
     drawn = context.perform("draw", {"plan": unpack(packed), "topology": stored.text, "bytes": bytes})
-    picture = Markup(drawn.pop("picture"))
-    return page("plan", digest=digest, stored=stored, drawn=drawn, picture=picture, asked=bytes)
+    picture, bars = (Markup(drawn.pop(name)) for name in ("picture", "bars"))
+    return page("plan", digest=digest, stored=stored, drawn=drawn, picture=picture, bars=bars, asked=bytes)
 
 
 @router.get("/jobs/{id}")

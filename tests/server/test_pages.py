@@ -77,6 +77,7 @@ def test_every_page(client: TestClient, machine: Topology) -> None:
     assert "alltoall of 1.00 MB among 8 ranks" in client.get(f"/plans/{digest}").text
     assert "alltoall of 5.00 MB among 8 ranks" in client.get(f"/plans/{digest}?bytes=5000000").text
     assert "direct exchange, rounds" in client.get(f"/plans/{digest}").text
+    assert "time per link" in client.get(f"/plans/{digest}").text
 
 
 def test_what_is_not_there_is_a_page_too(client: TestClient) -> None:
