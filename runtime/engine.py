@@ -40,7 +40,8 @@ class Engine:
         self._lock = threading.Lock()
         self._worker: ThreadPoolExecutor | None = None
         self._pending: list[HostHandle] = []
-        self._held: list[Any] = []
+        self._held: list[tuple[Any, Callable[[], Any]]] = []
+        self._recorded: list[Callable[[], Any]] | None = None
         self._stats = Stats(communicator.rank, communicator.memory)
         self._runner = Runner(communicator, source, self._stats)
         self._closed = False
@@ -189,20 +190,22 @@ class Engine:
         if (why := communicator.may_record()) is not None:
             raise InvalidUsage(f"record: {why}")
         runs: list[Tally] = []
+        used: list[Callable[[], Any]] = []
 
         def recorded() -> Any:
-            self._runner.recorded = runs
+            used.clear()
+            self._runner.recorded, self._recorded = runs, used
             try:
                 return call()
             finally:
-                self._runner.recorded = None
+                self._runner.recorded = self._recorded = None
 
         def followed() -> None:
             communicator.follow()
             for tally in runs:
                 tally.count()
 
-        return import_module("runtime.cuda.handles").record(recorded, like, memory, followed)
+        return import_module("runtime.cuda.handles").record(recorded, like, memory, followed, used)
 
     def register(self, array: Any) -> bool:
         """Register an array's memory with NCCL, which can then move it without a copy through buffers of its own.
@@ -224,11 +227,16 @@ class Engine:
     def _issue(self, run: Callable[[], Any], wait: bool, given: Any) -> Any:
         """Run now, or on the group's own thread or stream; operations never overtake each other."""
         memory: Any = self._communicator.memory
+        if self._recorded is not None:
+            if not wait:
+                raise InvalidUsage("record: the call uses wait=False; a graph holds what waits on the caller's stream")
+            self._recorded.append(run)  # holds every array of the operation
         if not wait and hasattr(memory, "side_stream"):
             with self._exclusive(), memory.side_stream(given):
                 result = run()
                 handle = import_module("runtime.cuda.handles").DeviceHandle(result, given, memory, self._check)
-            self._held = [held for held in self._held if not held.done()] + [handle]  # keeps arrays until then
+            self._held = [held for held in self._held if not held[0].done()]
+            self._held.append((handle, run))  # holds every array of the operation until then
             return handle
         if wait and not self._pending:
             with self._exclusive():

@@ -16,7 +16,7 @@ from runtime.landing import landing
 from runtime.plans import nodes_of
 from runtime.schedules import Operation
 from synth.collective import Collective
-from synth.errors import InvalidArgument
+from synth.errors import InvalidArgument, InvalidUsage
 
 
 class Group(FixedCapacity):
@@ -242,6 +242,8 @@ class Group(FixedCapacity):
 
     def _share(self, mine: np.ndarray, problem: InvalidArgument | None) -> np.ndarray:
         """Everybody's counts."""
+        if self._recorded is not None:
+            raise InvalidUsage("record: the call exchanges counts, which needs the host; pass counts=, which all know")
         rows = self._communicator.gather(np.ascontiguousarray(mine, dtype=np.int64).tobytes())
         matrix = np.stack([np.frombuffer(row, dtype=np.int64) for row in rows])
         if problem is None and (matrix < 0).any():

@@ -19,6 +19,7 @@ from typing import Any
 
 from runtime.communicators.library import IN_PROGRESS, READY, Library
 from runtime.communicators.local import silent
+from runtime.cuda.captures import tolerate_captures
 from runtime.place import Place
 from runtime.rendezvous import Store, turn
 from synth.errors import InvalidUsage, RemoteError
@@ -98,10 +99,11 @@ class Watched:
         """Leave an event behind what is on the stream now; the watchdog waits for it."""
         stream = self.memory.stream if stream is None else stream
         if not stream.is_capturing():
-            event = self._spare.pop() if self._spare else self._cupy.cuda.Event(disable_timing=True)
-            event.record(stream)
-            self._flying.append((time.monotonic(), round, peers, event))
-            self._retire()
+            with self._lock:  # the watchdog takes events away at the same time
+                event = self._spare.pop() if self._spare else self._cupy.cuda.Event(disable_timing=True)
+                event.record(stream)
+                self._flying.append((time.monotonic(), round, peers, event))
+                self._retire()
 
     def _settle(self, round: int | None, peers: tuple[int, ...], library: Library) -> None:
         if library.blocking:
@@ -141,6 +143,7 @@ class Watched:
     def _watch(self) -> None:
         """Look after rounds on the device, and after calls that do not return."""
         self._cupy.cuda.Device(self.memory.device).use()
+        tolerate_captures()
         while self._open and self.failure is None:
             time.sleep(min(0.05, self.deadline / 10))
             if (inside := self._inside) is not None:
@@ -149,7 +152,7 @@ class Watched:
                 continue
             if self._lock.acquire(blocking=False):
                 try:
-                    if self.is_valid() and not self.memory.stream.is_capturing():
+                    if self.is_valid():
                         self._retire()
                         if self._flying and time.monotonic() - self._flying[0][0] > self.deadline:
                             self._lost(self._flying[0][1], self._flying[0][2])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -44,9 +45,11 @@ class Recording:
         result: what the recorded call returned; every replay writes it anew.
     """
 
-    def __init__(self, graph: Any, result: Any, given: Any, memory: CudaMemory, follow: Callable[[], None]) -> None:
+    def __init__(
+        self, graph: Any, result: Any, given: Any, memory: CudaMemory, follow: Callable[[], None], used: Sequence[Any]
+    ) -> None:
         self._graph, self._given, self._memory, self._follow = graph, given, memory, follow
-        self._held = memory.held()
+        self._held = (*memory.held(), used)
         memory.recordings.add(self)
         self.result = result
 
@@ -68,7 +71,13 @@ class Recording:
         return self.result
 
 
-def record(call: Callable[[], Any], given: Any, memory: CudaMemory, follow: Callable[[], None]) -> Recording:
+def record(
+    call: Callable[[], Any],
+    given: Any,
+    memory: CudaMemory,
+    follow: Callable[[], None],
+    used: Sequence[Any] = (),
+) -> Recording:
     """Run ``call`` once, which makes connections and fills caches, then record it.
 
     Args:
@@ -76,20 +85,24 @@ def record(call: Callable[[], Any], given: Any, memory: CudaMemory, follow: Call
         given: an array it works on.
         memory: of the group.
         follow: called after each replay, to look after the work on the device.
+        used: what the graph will read and write; kept as long as the graph, also where the caller keeps none of it.
     """
     cupy: Any = import_module("cupy")
     call()
     current_stream(given).synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
-    with _current(given, stream):
+    with memory.recording(), _current(given, stream):
         stream.begin_capture()
         try:
             result = call()
-        finally:
-            graph = stream.end_capture()
+        except BaseException:
+            with contextlib.suppress(Exception):  # why the call failed says more than that its graph is not whole
+                stream.end_capture()
+            raise
+        graph = stream.end_capture()
     graph.upload(stream)
     stream.synchronize()
-    return Recording(graph, result, given, memory, follow)
+    return Recording(graph, result, given, memory, follow, used)
 
 
 def _current(given: Any, stream: Any) -> Any:

@@ -16,6 +16,7 @@ from runtime.arrays import Array
 from runtime.buffers import Buffers, Slots
 from runtime.cuda.kernels import COPY_SHAPE, SUM_SHAPE, Shape, copy_kernel, slots_kernel, sum_kernel
 from runtime.elements import Element, Reduction
+from synth.errors import InvalidUsage
 from synth.plan.layout import starts
 from synth.plan.program import Copies, Program, Sums
 
@@ -52,6 +53,8 @@ class CudaMemory:
         self._dropped = self._cupy.zeros(1, dtype=np.uint64)
         self._marks: list[Any] = []
         self.recordings: WeakSet[Any] = WeakSet()
+        self._recording = False
+        self._foreign: dict[int, Any] = {}
 
     def upload(self, array: np.ndarray) -> Any:
         """A copy of a host array on this GPU, ready for any stream."""
@@ -68,6 +71,7 @@ class CudaMemory:
         """See :meth:`runtime.buffers.Memory.bind`."""
         needed = scratch * element.itemsize
         if self._scratch.size < needed:
+            self._not_captured()
             self.stream.synchronize()  # an earlier operation may still use the old one
             self._scratch = self.allocate(needed)
         return Buffers((source, target, self._scratch), element)
@@ -76,6 +80,7 @@ class CudaMemory:
         """Put a program's tables on the device in one transfer; programs that come back find theirs."""
         key = (id(program), element.itemsize)
         if key not in self._tables:
+            self._not_captured()
             self._tables[key] = (program, self._upload(program, element.itemsize))
             if len(self._tables) > TABLES_KEPT:
                 self._tables.popitem(last=False)
@@ -105,6 +110,7 @@ class CudaMemory:
     def staging(self, bytes: int) -> Any:
         """See :meth:`runtime.buffers.Memory.staging`."""
         if self._staging.size < bytes:
+            self._not_captured()
             self.stream.synchronize()  # an earlier operation may still use the old one
             self._staging = self.allocate(bytes)
         return self._staging[:bytes]
@@ -168,6 +174,8 @@ class CudaMemory:
             yield
             if not stream.is_capturing():
                 self._last.record(stream)
+            elif not self._recording:  # the graph is the caller's: when it ends nobody tells
+                self._foreign |= {id(part): part for part in (self._scratch, self._staging, self._current)}
 
     @contextlib.contextmanager
     def side_stream(self, given: Any) -> Iterator[None]:
@@ -188,6 +196,23 @@ class CudaMemory:
     def streams(self) -> tuple[Any, ...]:
         """The stream in use and this memory's own."""
         return (self.stream, self._own)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """While a graph is recorded that keeps :meth:`held` itself."""
+        before, self._recording = self.stream, True
+        try:
+            yield
+        finally:
+            self.stream, self._recording = before, False  # nothing runs on the stream that recorded
+
+    def _not_captured(self) -> None:
+        """What follows takes memory or waits, which no graph can hold."""
+        if self.stream.is_capturing():
+            raise InvalidUsage(
+                "a graph is being recorded of a call that was not made before; make it once first, and put calls with "
+                "many different counts into several graphs"
+            )
 
     def held(self) -> tuple[Any, ...]:
         """What a recorded graph points into: it must stay as long as the graph."""

@@ -1,8 +1,9 @@
 """A GPU and NCCL of this process's threads: asynchronous streams, events and groups, without any device.
 
-``install`` puts a module named cupy in place whose streams are threads, and kernels that work by numpy. A
-:class:`FakeNccl` moves bytes between ranks that are threads, as NCCL does: a group is enqueued on a stream, a message
-to a rank that never posts its side stays there until the communicator is aborted.
+What CUDA refuses while a graph is captured is refused here too. ``install`` puts a module named cupy in place whose
+streams are threads, and kernels that work by numpy. A :class:`FakeNccl` moves bytes between ranks that are threads, as
+NCCL does: a group is enqueued on a stream, a message to a rank that never posts its side stays there until the
+communicator is aborted.
 """
 
 import ctypes
@@ -27,6 +28,8 @@ _streams = {}
 _pointers = itertools.count(1000)
 _here = threading.local()
 _kept = []
+_strict = []
+"""Graphs that are captured in global mode."""
 
 
 def memory_at(pointer, size):
@@ -34,6 +37,14 @@ def memory_at(pointer, size):
     if not size:
         return np.zeros(0, dtype=np.uint8)
     return np.frombuffer((ctypes.c_ubyte * size).from_address(pointer), dtype=np.uint8)
+
+
+class Refused(RuntimeError):
+    """What CUDA does not allow while a graph is captured."""
+
+
+GLOBAL, RELAXED = 0, 2
+"""Modes of capture."""
 
 
 class Stream:
@@ -62,21 +73,34 @@ class Stream:
 
     def wait_event(self, event):
         if event.graph is not None:  # what waits for captured work is captured too
+            if event.graph.ended:
+                raise Refused("the event belongs to a capture that ended")
             self.graph = event.graph
         elif event.future is not None:
+            if self.graph is not None:
+                raise Refused("captured work cannot wait for work outside of the capture")
             self.submit(event.future.result)
 
     def synchronize(self):
+        if self.graph is not None:
+            raise Refused("the stream is capturing: nothing can wait for it")
         self.submit(lambda: None).result()
 
     def is_capturing(self):
         return self.graph is not None
 
-    def begin_capture(self):
+    def begin_capture(self, mode=RELAXED):
         self.graph = Graph()
+        if mode == GLOBAL:
+            _strict.append(self.graph)
 
     def end_capture(self):
         graph, self.graph = self.graph, None
+        graph.ended = True
+        if graph in _strict:
+            _strict.remove(graph)
+        if graph.spoilt:
+            raise Refused(graph.spoilt)
         for stream in _streams.values():
             assert stream.graph is not graph or stream in graph.joined, "a stream was not joined"
             if stream.graph is graph:
@@ -96,7 +120,7 @@ class Graph:
     """What was captured, in order."""
 
     def __init__(self):
-        self.acts, self.joined = [], set()
+        self.acts, self.joined, self.ended, self.spoilt = [], set(), False, ""
 
     def upload(self, stream):
         pass
@@ -118,6 +142,11 @@ class Event:
 
     @property
     def done(self):
+        if self.graph is not None:
+            raise Refused("the event was captured: nobody can ask for it")
+        for graph in list(_strict):
+            if not getattr(_here, "tolerant", False):
+                graph.spoilt = "a thread asked for an event during a capture in global mode"
         return self.future is None or self.future.done()
 
 
@@ -210,7 +239,13 @@ def install(monkeypatch, peers):
     cupy.ndarray = Array
     cupy.empty = lambda shape, dtype=float: Array(held=np.full(shape, 0, dtype=dtype))
     cupy.zeros = cupy.empty
-    cupy.asarray = lambda data, dtype=None: Array(held=np.array(data, dtype=dtype))
+
+    def asarray(data, dtype=None):
+        if current().graph is not None:
+            raise Refused("a graph would copy from the host's memory each time it runs")
+        return Array(held=np.array(data, dtype=dtype))
+
+    cupy.asarray = asarray
     cupy.asnumpy = lambda array: array.get()
 
     class Device:
@@ -234,6 +269,7 @@ def install(monkeypatch, peers):
     )  # fmt: skip
     monkeypatch.setitem(__import__("sys").modules, "cupy", cupy)
     _slots.peers = peers
+    monkeypatch.setattr("runtime.communicators.watched.tolerate_captures", lambda: setattr(_here, "tolerant", True))
     monkeypatch.setattr("runtime.cuda.memory.copy_kernel", lambda shape: Kernel(_copies))
     monkeypatch.setattr("runtime.cuda.memory.sum_kernel", lambda name, how, shape: Kernel(_sums(name, how)))
     monkeypatch.setattr("runtime.cuda.memory.slots_kernel", lambda shape: Kernel(_slots))

@@ -1,9 +1,11 @@
 """What the runtime does on GPUs, with GPUs and NCCL made of threads: streams, splits, registration, times, failure."""
 
+import gc
 import json
 import os
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -324,3 +326,94 @@ def test_link_classes_in_a_graph(on_gpus, two_nodes, monkeypatch):
         return True
 
     assert on_gpus(16, rank)[0] == [True] * 16
+
+
+def test_a_graph_keeps_every_array_it_works_on(on_gpus):
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x, between = put(np.arange(8, dtype=np.int16)), []
+
+        def twice():
+            once = ep.all_reduce(x)
+            between.append(weakref.ref(once))
+            return ep.all_reduce(once)
+
+        before = current()
+        recording = ep.record(twice, x)
+        gc.collect()
+        assert communicator.memory.stream is before  # the stream that recorded is given back
+        assert [array() is None for array in between] == [True, False]
+        communicator.synchronize()
+        found = recording.replay().get().tolist()
+        ep.close()
+        gc.collect()
+        assert between[1]() is None
+        return found
+
+    assert on_gpus(2, rank)[0] == [(4 * np.arange(8)).tolist()] * 2
+
+
+def test_what_a_graph_cannot_hold_is_refused_in_words(on_gpus, monkeypatch):
+    monkeypatch.setattr("runtime.schedules.PROGRAMS_KEPT", 1)
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = put(np.arange(8, dtype=np.int32))
+        uneven = np.array([[3, 5], [6, 2]])
+        with pytest.raises(InvalidUsage, match="record: the call uses wait=False"):
+            ep.record(lambda: ep.all_reduce(x, wait=False), x)
+        with pytest.raises(InvalidUsage, match="record: the call exchanges counts"):
+            ep.record(lambda: ep.all_to_all(x), x)
+        with pytest.raises(InvalidUsage, match="was not made before"):
+            ep.record(lambda: [ep.all_to_all(x, counts=counts) for counts in (uneven, uneven[:, ::-1].copy())], x)
+        recv, _ = ep.all_to_all(x, counts=uneven)
+        return recv.get().tolist()
+
+    assert on_gpus(2, rank)[0] == [[0, 1, 2, 0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 7, 6, 7]]
+
+
+def test_the_watchdog_spoils_no_capture_of_the_caller(on_gpus):
+    together = threading.Barrier(2)  # the ranks are one process here: while one captures the other must not ask
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        ready, x = threading.Event(), put(np.arange(8, dtype=np.int16))
+        ep.all_reduce(x)
+        current().submit(lambda: ready.wait(20))  # keeps the next round under way
+        ep.all_reduce(x)
+        stream = fake_gpu.Stream()
+        together.wait(20)
+        stream.begin_capture(fake_gpu.GLOBAL)
+        time.sleep(0.3)
+        stream.end_capture()
+        together.wait(20)
+        ready.set()
+        communicator.synchronize()
+        ep.close()
+        return True
+
+    assert on_gpus(2, rank)[0] == [True, True]
+
+
+def test_scratch_in_a_graph_of_the_caller_stays(on_gpus):
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = put(np.arange(60, dtype=np.int16))
+        ep.all_reduce(x)
+        communicator.synchronize()
+        scratch, stream = weakref.ref(communicator.memory._scratch), fake_gpu.Stream()
+        assert scratch().size
+        stream.begin_capture()
+        with stream:
+            y = ep.all_reduce(x)
+        graph = stream.end_capture()
+        ep.all_reduce(put(np.arange(800, dtype=np.int16)))
+        gc.collect()
+        assert scratch() is not None
+        assert communicator.memory._scratch is not scratch()
+        graph.launch(current())
+        found = y.get().tolist()
+        ep.close()
+        return found
+
+    assert on_gpus(2, rank)[0] == [(2 * np.arange(60)).tolist()] * 2
