@@ -123,7 +123,9 @@ class LinearProgram:
         model.run()
         model.setOptionValue("simplex_strategy", 4)  # primal: new columns leave the last basis primal feasible
         status = model.getModelStatus()
-        if status in (highspy.HighsModelStatus.kIterationLimit, highspy.HighsModelStatus.kInterrupt):
+        limits = (highspy.HighsModelStatus.kIterationLimit, highspy.HighsModelStatus.kInterrupt)
+        # interrupted before its first step, HiGHS names no status at all
+        if status in limits or (status != highspy.HighsModelStatus.kOptimal and stop()):
             raise Stopped
         if status != highspy.HighsModelStatus.kOptimal:
             raise SolveError(f"the linear program ended as {model.modelStatusToString(status)}, not as optimal")

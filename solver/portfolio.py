@@ -48,6 +48,12 @@ QUIET_SECONDS = 1.0
 EXPANDED = 64
 """Up to so many ranks plans are written out in full; larger ones list one representative per orbit."""
 
+VERIFIED = 32
+"""Up to so many ranks symmetric plans are verified in full, beyond that one representative per orbit."""
+
+RESERVE = 0.1
+"""Part of the time limit that is kept for writing out and verifying the plan."""
+
 BOUND_PART = 0.6
 """Part of the time limit that the linear program may use."""
 
@@ -172,7 +178,7 @@ def solve(
         cost=Cost(cost),
         launch_ns=launch_ns,
         seed=seed,
-        deadline=began + time_limit,
+        deadline=began + (1 - RESERVE) * time_limit,
         cancel=cancel,
         progress=lambda line: progress(Progress(line, bound_seconds=bound.seconds)),
     )
@@ -276,10 +282,8 @@ def finish(
     topology, demand = problem.routes.topology, problem.demand
     bare = draft.plan(problem)
     seconds = draft.pipeline(problem, 0.0).seconds(draft.segments)
-    if bare.symmetry is not None and problem.routes.ranks <= EXPANDED:
-        bare = expand(bare)
     plan = replace(
-        bare,
+        expand(bare) if problem.routes.ranks <= EXPANDED else bare,
         certificate=bound.certificate,
         predicted=Predicted((demand.bytes,), (seconds,)),
         solver={
@@ -293,7 +297,8 @@ def finish(
             **draft.notes,
         },
     )
-    violations = verify(plan, topology) if plan.symmetry is None else tuple(_verify_representatives(plan))
+    whole = bare.symmetry is None or problem.routes.ranks <= VERIFIED
+    violations = verify(plan, topology) if whole else tuple(_verify_representatives(bare))
     if violations:
         raise SolveError(f"strategy {strategy} made a plan that breaks a rule ({violations[0].message}); report it")
     return plan

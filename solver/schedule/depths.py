@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from solver.bound import Fractional, Problem, Shape
@@ -26,16 +28,23 @@ class Depths:
         deepest: of its routes.
         wait: seconds that every round takes besides.
         seed: for the search for trees.
+        stop: asked now and then whether to look at no more depths.
     """
 
-    def __init__(self, problem: Problem, fractional: Fractional, deepest: int, *, wait: float, seed: int) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        fractional: Fractional,
+        deepest: int,
+        *,
+        wait: float,
+        seed: int,
+        stop: Callable[[], bool],
+    ) -> None:
         self.halves = 2 if problem.paired else 1
         self._wait, self._least = wait, fractional.seconds
         self._slope = FILL[Shape(problem.commodities.shape[0])] / self.halves
-        self._seconds = _seen_by_prices(problem, fractional, deepest, seed)
-
-    def __contains__(self, depth: int) -> bool:
-        return depth in self._seconds
+        self._seconds = _seen_by_prices(problem, fractional, deepest, seed, stop)
 
     def guess(self, depth: int) -> tuple[float, int]:
         """(seconds, segments) of a pipeline of such a depth."""
@@ -56,12 +65,14 @@ class Depths:
             self._seconds[deeper] = max(self._seconds[deeper], self._least + excess)
 
 
-def _seen_by_prices(problem: Problem, fractional: Fractional, deepest: int, seed: int) -> dict[int, float]:
+def _seen_by_prices(
+    problem: Problem, fractional: Fractional, deepest: int, seed: int, stop: Callable[[], bool]
+) -> dict[int, float]:
     """By depth, seconds that the links need at least, as far as the prices of the optimum see it."""
     found: dict[int, float] = {}
     size = problem.commodities.size[problem.moving]
     for depth in range(farthest(problem), max(deepest, farthest(problem)) + 1):
-        if found and found[depth - 1] <= fractional.bound * (1 + MET):
+        if found and (found[depth - 1] <= fractional.bound * (1 + MET) or stop()):
             found[depth] = found[depth - 1]
             continue
         columns, costs = limited(depth, seed=seed)(problem, fractional.prices)

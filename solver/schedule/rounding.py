@@ -9,7 +9,12 @@ import numpy as np
 
 from solver.bound import Columns, Problem
 
-DENOMINATORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+DENOMINATORS = (
+    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
+    1024, 1536, 2048, 3072, 4096, 6144, 8192,
+)  # fmt: skip
+FINE = 1024
+"""Where images share out one buffer, each of their parts is cut no finer than this unless all are few."""
 SLACK = 2e-3
 """A smaller denominator is taken when it costs at most this part of the time."""
 
@@ -49,13 +54,15 @@ def whole(
         seconds: what the shares cost; default: the time of the busiest link.
     """
     usage = columns.usage(problem)
+    shared = problem.listed.order if problem.listed is not None and problem.paired else 1
+    most = max(FINE, DENOMINATORS[-1] // shared)
     if seconds is None:
 
         def seconds(parts: np.ndarray) -> float:
             return float((usage.T @ parts).max(initial=0.0))
 
     best: tuple[float, int, np.ndarray] | None = None
-    for denominator in DENOMINATORS:
+    for denominator in (d for d in DENOMINATORS if d <= most):
         units = largest_remainder(shares, group, denominator)
         cost = seconds(units / denominator)
         if best is None or cost < best[0] * (1 - SLACK):

@@ -52,7 +52,7 @@ def pipelines(task: Task) -> Iterator[Draft]:
     wait = (problem.routes.latency_ns.ravel()[fractional.columns.hops].max() + task.launch_ns) * 1e-9
     rounds = depth_of(first)
     deepest = -(-rounds // 2) if problem.paired else rounds
-    depths = Depths(problem, fractional, deepest, wait=wait, seed=task.seed)
+    depths = Depths(problem, fractional, deepest, wait=wait, seed=task.seed, stop=lambda: task.over)
     known: set[int] = set()
     paths = bool((problem.commodities.shape == Shape.PATH).all())  # of limited length they are found well enough later
     while (depth := depths.best()) not in known and not paths and not task.over:
@@ -91,17 +91,10 @@ def pipelines(task: Task) -> Iterator[Draft]:
         yield assembly.draft_of(problem, routes, shares, prices=prices, launch_ns=task.launch_ns, segments=segments)
 
 
-def draft_of(problem: Problem, fractional: Fractional, launch_ns: float, *, delay: np.ndarray | None = None) -> Draft:
-    """The plan of one fractional solution, whose routes may begin some rounds later than they could."""
-    routes, shares = timing.earliest(problem, fractional.columns), fractional.shares
-    segments = None
-    if delay is not None and not problem.paired:
-        columns = routes.columns
-        hops = np.diff(columns.starts)
-        routes = Timed(columns, routes.rounds + np.repeat(delay, hops))
-        size = np.repeat(problem.commodities.size[columns.commodity] * shares, hops)
-        segments, _ = timing.Pipeline(problem, routes.rounds, columns.hops, size, launch_ns).best()
-    return assembly.draft_of(problem, routes, shares, prices=fractional.prices, launch_ns=launch_ns, segments=segments)
+def draft_of(problem: Problem, fractional: Fractional, launch_ns: float) -> Draft:
+    """The plan of a fractional solution, every hop as early as its route allows."""
+    routes = timing.earliest(problem, fractional.columns)
+    return assembly.draft_of(problem, routes, fractional.shares, prices=fractional.prices, launch_ns=launch_ns)
 
 
 def depth_of(draft: Draft) -> int:

@@ -213,6 +213,8 @@ def staged(
     price = Pricer(problem, depth)
     smooth = np.ones((depth, problem.crossing.shape[1]))
     master.add(start)
+    if stop():
+        return None
     master.add(price(smooth, Timed.join([])))
     times: list[float] = []
     shares = np.zeros(0)

@@ -3,8 +3,8 @@
     python -m tests.bench.solver                        # every catalog machine, the four common collectives, 1 GB
     python -m tests.bench.solver --machines mi250x1,dgx2x2 --sizes 1MB,1GB --cost timeline -o table.json
 
-Predicted and bound are model times (``docs/solver.md``); seconds are wall time on this machine. Every plan is checked
-against all rules before its row is printed.
+Predicted and bound are model times (``docs/solver.md``); seconds are wall time on this machine, cpu what the process
+used of it. Every plan is checked against all rules before its row is printed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ BASELINES = ("direct", "ring", "halving-doubling", "two-level", "binomial-tree")
 OPTIMA = Path(__file__).resolve().parents[3] / "shared" / "reference" / "optima.tsv"
 COLLECTIVES = "alltoall,allgather,reduce_scatter,allreduce"
 HEADER = f"{'machine':12} {'collective':14} {'size':>9} {'predicted':>10} {'bound':>10} {'gap':>8} {'/optimum':>8} "
-HEADER += f"{'seconds':>8}  {'strategy':16} best baseline"
+HEADER += f"{'seconds':>8} {'cpu':>7}  {'strategy':16} best baseline"
 
 
 def main() -> int:
@@ -79,6 +80,7 @@ def _row(
     count = len(machine.gpus)
     ring = tuple((r, (r + 1) % count) for r in range(count)) if collective is Collective.SENDRECV else ()
     demand = Demand(collective=collective, ranks=count, bytes=size, root=0 if collective.rooted else None, pairs=ring)
+    began = time.process_time()
     solved = portfolio.solve(
         machine,
         demand,
@@ -87,6 +89,7 @@ def _row(
         time_limit=args.time_limit,
         seed=args.seed,
     )
+    cpu_seconds = time.process_time() - began
     baselines = {name: seconds for name, seconds in solved.candidates.items() if name in BASELINES}
     best = min(baselines, key=lambda key: baselines[key], default=None)
     optimum = known.get((name, collective.value))
@@ -105,6 +108,7 @@ def _row(
         "gap": solved.gap,
         "bandwidth_bound_over_optimum": optimum and certificate.bound_ns * 1e-9 * optimum / size,
         "solve_seconds": solved.seconds,
+        "cpu_seconds": cpu_seconds,
         "strategy": solved.strategy,
         "termination": solved.termination.value,
         "best_baseline": best,
@@ -132,7 +136,8 @@ def _line(row: dict[str, Any]) -> str:
     return (
         f"{row['machine']:12} {row['collective']:14} {format_bytes(row['bytes']):>9} "
         f"{format_seconds(row['predicted_seconds']):>10} {format_seconds(row['bound_seconds']):>10} "
-        f"{row['gap']:>8.2%} {'-' if over is None else format(over, '.4f'):>8} {row['solve_seconds']:>8.2f}  "
+        f"{row['gap']:>8.2%} {'-' if over is None else format(over, '.4f'):>8} {row['solve_seconds']:>8.2f} "
+        f"{row['cpu_seconds']:>7.2f}  "
         f"{row['strategy']:16} {baseline or '-'} {times}{'' if row['valid'] else '  INVALID'}"
     )
 
