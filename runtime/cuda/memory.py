@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 from weakref import WeakSet
@@ -248,5 +250,14 @@ def current_stream(given: Any) -> Any:
     cupy: Any = import_module("cupy")
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor):
-        return cupy.cuda.ExternalStream(torch.cuda.current_stream(given.device).cuda_stream, given.device.index)
+        return _external(torch.cuda.current_stream(given.device).cuda_stream, given.device.index)
     return cupy.cuda.get_current_stream()
+
+
+@lru_cache(maxsize=256)
+def _external(pointer: int, device: int) -> Any:
+    """A stream that torch owns, made once: CuPy 14 warns each time, but its successor needs torch 2.10."""
+    cupy: Any = import_module("cupy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return cupy.cuda.ExternalStream(pointer, device)

@@ -1,6 +1,9 @@
 """What torch's process groups and mixtures of experts in two levels do on a device; a phase of tests.gpu.worker."""
 
 import os
+import time
+
+import numpy as np
 
 import synth
 
@@ -51,3 +54,43 @@ def experts_phase(leave):
     whole.close()
     dist.destroy_process_group()
     leave(nodes=list(whole.nodes), errors=errors)
+
+
+def graphs_phase(leave):
+    """Recordings of torch's tensors, and graphs that torch captures itself, in CUDA's global mode."""
+    import torch
+
+    torch.cuda.set_device(0)
+    ep = synth.attach(deadline=25)
+    size, matrix = ep.size, np.full((ep.size, ep.size), 3)
+    rows = torch.zeros(3 * size, 4, device="cuda")
+    recording = ep.record(lambda: ep.all_to_all(rows, counts=matrix)[0], rows)
+    time.sleep(0.2)
+    ep._communicator.synchronize()  # the stream that recorded is no longer there
+    for turn in range(3):
+        rows.fill_(10 * ep.rank + turn)
+        assert recording.replay()[::3, 0].tolist() == [10 * peer + turn for peer in range(size)], turn
+    leave(recorded=True)
+    x = torch.zeros(4000, dtype=torch.int16, device="cuda")  # NCCL adds no such type: the fused kernel does
+    once = ep.record(lambda: ep.all_reduce(ep.all_reduce(x)), x)
+    filled = [torch.full((4000,), 7, dtype=torch.int16, device="cuda") for _ in range(20)]  # takes what is free
+    x.fill_(1)
+    assert once.replay()[-1].item() == size * size
+    assert all(bool((one == 7).all()) for one in filled), "a graph wrote into memory that was given away"
+    leave(chained=True)
+    side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        ep.all_reduce(x)
+    side.synchronize()
+    ep.all_reduce(x)  # an event for the watchdog
+    with torch.cuda.graph(graph, stream=side):
+        total = ep.all_reduce(x)
+        time.sleep(0.3)  # the watchdog looks meanwhile
+    ep.all_reduce(torch.zeros(400_000, dtype=torch.int16, device="cuda"))  # needs larger scratch
+    x.fill_(3)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert total[-1].item() == 3 * size, total[-1]
+    del graph  # NCCL cannot end before
+    ep.close()
+    leave(captured=True)

@@ -146,6 +146,7 @@ def main(plans, out=None, budget=600.0, only=(), another=None):
                                               preload=False))  # fmt: skip
     run.step("failure dies, 4 ranks", 30, lambda s: failure_step("dies", s))
     run.step("torch, 4 ranks", 60, lambda s: started(4, "torch", timeout=s))
+    run.step("graphs, 4 ranks", 40, lambda s: started(4, "graphs", timeout=s))
     run.step("experts, 8 ranks", 60, lambda s: started(8, "experts", timeout=s))
     run.step("failure in-capture, 4 ranks", 40, lambda s: failure_step("in-capture", s))
     run.step("order nccl4py, 4 ranks", 60, lambda s: started(4, "order", timeout=s))

@@ -326,6 +326,7 @@ PHASES = {
             ("trial", operations.trial_phase),
             ("statistics", operations.statistics_phase),
             ("experts", groups.experts_phase),
+            ("graphs", groups.graphs_phase),
         )
     },
 }

@@ -3,15 +3,19 @@
 import gc
 import json
 import os
+import sys
 import threading
 import time
+import warnings
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from runtime.attach import attach
 from runtime.communicators.library import LAUNCH_ORDER
+from runtime.cuda.memory import _external
 from runtime.direct import direct_plan
 from synth import plan as plans
 from synth.collective import Collective
@@ -417,3 +421,19 @@ def test_scratch_in_a_graph_of_the_caller_stays(on_gpus):
         return found
 
     assert on_gpus(2, rank)[0] == [(2 * np.arange(60)).tolist()] * 2
+
+
+def test_a_stream_of_torch_is_wrapped_once_without_a_warning(monkeypatch):
+    made = []
+
+    def external(pointer, device):
+        warnings.warn("deprecated", DeprecationWarning, stacklevel=2)
+        made.append((pointer, device))
+        return SimpleNamespace(ptr=pointer)
+
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(ExternalStream=external)))
+    _external.cache_clear()
+    assert _external(7, 0) is _external(7, 0)
+    assert _external(9, 0).ptr == 9
+    assert made == [(7, 0), (9, 0)]
+    _external.cache_clear()
