@@ -15,17 +15,21 @@ import numpy as np
 from solver.schedule.draft import Draft, Strategy, Task
 from synth.collective import Collective
 from synth.plan import Chunks, Transfers
+from synth.simulator import Cost
 from synth.topology import Topology
 
 SEGMENTS = (1, 2, 4, 8, 16, 32, 64)
-"""The three hops overlap as a pipeline; how finely is for the cost model to say."""
+"""The three hops overlap as a pipeline; so finely, where the timeline model decides."""
 
 
 def drafts(task: Task) -> Iterator[Draft]:
-    """The same routes with more and more segments."""
+    """The same routes, with the best number of segments by the rounds model, or with more and more for the other."""
     demand, routes = task.problem.demand, task.problem.routes
     group = task.problem.listed
     spread = draft(routes.topology, routes.devices[: demand.ranks], None if group is None else group.representatives)
+    if task.cost is Cost.ROUNDS:
+        yield spread.with_segments(spread.pipeline(task.problem, task.launch_ns).best()[0])
+        return
     for segments in SEGMENTS:
         if task.over and segments > 1:
             return
