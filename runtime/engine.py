@@ -203,7 +203,7 @@ class Engine:
         def followed() -> None:
             communicator.follow()
             for tally in runs:
-                tally.count()
+                self._stats.again(tally)
 
         return import_module("runtime.cuda.handles").record(recorded, like, memory, followed, used)
 

@@ -148,6 +148,12 @@ class Stats:
                 self._add_up(oldest)
         return found
 
+    def again(self, tally: Tally) -> None:
+        """One more call of a program that a recording holds, however long ago it was counted first."""
+        tally.count()
+        if not tally.kept:
+            self._add_up(tally)
+
     def calls(self, operation: str, schedule: str) -> int:
         """How often an operation ran under a schedule."""
         entry = self.operations.get((operation, schedule))
