@@ -108,7 +108,7 @@ def _settle_slices(
     if found.plan is not None:
         part, truth = slices.cut(found.plan, rank), slices.sums_of(found.plan).row()
     else:
-        part, why = slices.fetch(environment, digest, rank, size, source.topology)
+        part, why = slices.fetch(environment, digest, rank, size)
         reason, truth = reason if part is not None else f"no plan: {why}", bytes(slices.ROW_BYTES)
     own = bytes(slices.ROW_BYTES) if part is None else slices.sums_of(part).row()
     sends = np.zeros(size, dtype=bool)

@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -30,8 +30,6 @@ from synth.plan import Plan, load_slice, slice_plan
 from synth.plan.layout import unserved
 from synth.plan.lowering import share_bounds
 from synth.plan.symmetry import expand
-from synth.topology import Topology
-from synth.verifier import verify
 
 WHOLE_RANKS = 64
 """Up to so many ranks everybody gets and verifies the whole plan, which prices per call need."""
@@ -99,34 +97,39 @@ def edges_of(plan: Plan) -> set[tuple[int, int]]:
     return set(zip(whole.transfers.src.tolist(), whole.transfers.dst.tolist(), strict=True))
 
 
-def fetch(
-    environment: Environment, digest: str, rank: int, ranks: int, topology: Topology | None
-) -> tuple[Slice | None, str]:
-    """A rank's slice from cache or server, else cut from a whole plan that is in the cache; and why there is none.
+def fetch(environment: Environment, digest: str, rank: int, ranks: int) -> tuple[Slice | None, str]:
+    """A rank's slice, from cache or server, else cut from the whole plan; and why there is none.
+
+    The whole plan need not be verified for that: rank 0 did, and the sums hold the slice to it.
 
     Args:
-        environment: of the client.
+        environment: of the client; each of the two ways gets half of its timeout.
         digest: of the whole plan.
         rank: whose slice.
         ranks: how many the plan has to have.
-        topology: to verify a whole plan on.
     """
+    half = replace(environment, timeout=environment.timeout / 2)
     cache = Cache(environment.cache)
-    with suppress(SynthError):
-        if (kept := cache.slice(digest, rank)) is not None:
-            return _of_group(slice_of(kept), ranks), ""
-    why = "its slice is not cached"
-    if environment.server is not None:
-        try:
-            return _of_group(slice_of(Client.from_environment(environment).plan_slice(digest, rank)), ranks), ""
-        except SynthError as error:
-            why = error.message
-    with suppress(SynthError):
-        if (text := cache.document(digest)) is not None:
+    try:
+        if environment.server is not None:
+            document = Client.from_environment(half).plan_slice(digest, rank)
+        else:
+            document = cache.slice(digest, rank)
+        if document is not None:
+            return _of_group(slice_of(document), ranks), ""
+        why = "its slice is not cached"
+    except SynthError as error:
+        why = error.message
+    try:
+        if environment.server is not None:  # a server may take long to cut a large plan, but has it whole
+            whole = Client.from_environment(half).plan(digest)
+        elif (text := cache.document(digest)) is not None:
             whole = plans.from_document(documents.parse(text))
-            if not verify(whole, topology):
-                return cut(whole, rank), ""
-    return None, why
+        else:
+            return None, why
+        return _of_group(cut(whole, rank), ranks), ""
+    except SynthError:
+        return None, why
 
 
 def _of_group(part: Slice, ranks: int) -> Slice:

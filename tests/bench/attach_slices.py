@@ -1,8 +1,8 @@
 """What one rank fetches and does before its first alltoall: ``python -m tests.bench.attach_slices``.
 
-A server makes the even alltoall for the 512 GPUs of hgx-h100x64, a symmetric plan whose document is short, and gets
-the same plan written out, as long as any plan without symmetry. Prints bytes on the wire, and processor seconds from
-the request to a sized program, of one rank.
+A server makes the even alltoall for the 512 GPUs of hgx-h100x64 (or of another catalog machine that is named), a
+symmetric plan whose document is short, and gets the same plan written out, as long as any plan without symmetry.
+Prints bytes on the wire, and processor seconds from the request to a sized program, of one rank.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from synth.plan.symmetry import expand
 from synth.topology import Topology, catalog
 from synth.verifier import verify
 
-MACHINE = "hgx-h100x64"
+MACHINE = sys.argv[1] if len(sys.argv) > 1 else "hgx-h100x64"
 
 
 def wire_bytes(url: str) -> tuple[int, float]:
@@ -61,7 +61,7 @@ def compare(name: str, url: str, digest: str, machine: Topology) -> None:
         Lowering(slices.cut(plan, 0), 0).program(counts)
 
     def part() -> None:
-        found, why = slices.fetch(environment, digest, 5, len(machine.gpus), machine)
+        found, why = slices.fetch(environment, digest, 5, len(machine.gpus))
         assert found is not None, why
         slices.sums_of(found)
         Lowering(found, 5).program(counts)
@@ -83,10 +83,13 @@ def main() -> None:
                 assert server.stdout is not None
                 url = server.stdout.readline().split()[-1]
                 request = PlanRequest(topology=machine, collective="alltoall", bytes=1 << 26)
-                resolved = Client(url, timeout=600).resolve(request, wait=600)
+                client = Client(url, timeout=600)
+                client.post_topology(machine)
+                client.post_plan(request, time_limit=120.0)
+                resolved = client.resolve(request, wait=600)
                 assert resolved is not None
                 compare("symmetric", url, resolved.digest, machine)
-                plan = expand(Client(url).plan(resolved.digest)).with_(symmetry=None)
+                plan = expand(client.plan(resolved.digest)).with_(symmetry=None)
                 values = {"digest": plan.digest, "collective": "alltoall", "ranks": len(plan.ranks), "text": plan.text}
                 database = Database(f"{folder}/synth.db")
                 with database.write() as connection:

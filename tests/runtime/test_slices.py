@@ -16,7 +16,7 @@ from runtime.communicators.local import LocalWorld
 from runtime.direct import direct_plan
 from runtime.schedules import Operation
 from synth.collective import Collective, Demand
-from synth.errors import UnmatchedGroup
+from synth.errors import ServiceUnavailable, UnmatchedGroup
 from synth.plan.lowering import lower
 from synth.topology import catalog
 from tests.client.stub import reply, stub
@@ -127,6 +127,10 @@ def exchange(communicator):
     return reason, names
 
 
+def unavailable(*_):
+    raise ServiceUnavailable("no answer in time")
+
+
 def test_one_rank_fetches_the_plan_and_the_others_their_slices(in_threads, serve, monkeypatch, tmp_path):
     server = serve()
     for name, value in (("SERVER", server.url), ("CACHE", "off"), ("TRIAL", "off"), ("QUIET", "1")):
@@ -141,6 +145,10 @@ def test_one_rank_fetches_the_plan_and_the_others_their_slices(in_threads, serve
     assert counts["/v1/plans/{digest}"] == 1
     assert counts["/v1/plans/{digest}/ranks/{rank}"] == 7
     assert counts["/v1/resolve"] == 1
+    with monkeypatch.context() as slow:  # a server that does not get its slices ready in time has the whole plan
+        slow.setattr(slices.Client, "plan_slice", unavailable)
+        assert all(ran == set(names) for _, ran in in_threads(8, exchange))
+        assert asked(server)["/v1/plans/{digest}"] == 1 + 8
     # with a cache, the next start works without the server: rank 0 has the plan, the others cut or kept their slices
     monkeypatch.setenv("SYNTH_CACHE", str(tmp_path / "cache"))
     assert all(ran == set(names) for _, ran in in_threads(8, exchange))
@@ -159,7 +167,7 @@ def test_one_bad_slice_and_nobody_uses_the_plan(in_threads, monkeypatch, how):
     plan = solved()
     monkeypatch.setattr(plans, "find", lambda *_: plans.Found(plan, "server", "plan from server"))
 
-    def fetch(environment, digest, rank, ranks, topology):
+    def fetch(environment, digest, rank, ranks):
         part = slices.cut(plan, rank)
         if rank == 3:
             if how == "gone":
