@@ -111,7 +111,8 @@ def least_for_hardest(routes: Routes, hose: Hose, matrices: np.ndarray, *, deadl
             if found.bound <= reached * (1 + 1e-4):
                 break
             reached = found.bound
-            matrix = hose.worst(shortest_paths(problem.weights(found.prices)))[1]
+            paid = shortest_paths(problem.weights(found.prices))[: hose.ranks, : hose.ranks]
+            matrix = hose.worst(paid)[1]
         least = max(least, reached)
         if time.monotonic() > deadline:
             break

@@ -37,6 +37,11 @@ class Hose:
         np.fill_diagonal(matrix, 0.0)
         return cls(matrix.sum(axis=1), matrix.sum(axis=0))
 
+    def padded(self, ranks: int) -> Hose:
+        """With helpers behind, which send and receive nothing of their own."""
+        more = np.zeros(ranks - self.ranks)
+        return Hose(np.concatenate([self.send, more]), np.concatenate([self.receive, more]))
+
     @property
     def ranks(self) -> int:
         """How many."""
@@ -44,9 +49,10 @@ class Hose:
 
     @property
     def even(self) -> bool:
-        """Whether all ranks have the same share of both, up to rounding."""
+        """Whether all that send and receive anything have the same share of both, up to rounding."""
         shares = np.concatenate([self.send, self.receive])
-        return bool(shares.max() - shares.min() <= 1e-12 * shares.max())
+        alike = shares[shares > 0]
+        return not len(alike) or bool(alike.max() - alike.min() <= 1e-12 * alike.max())
 
     def middle(self) -> np.ndarray:
         """[ranks, ranks] bytes spread as evenly as the shares allow without filling the diagonal."""
@@ -90,7 +96,8 @@ class Hose:
         Returns:
             (the sum, [ranks, ranks] bytes).
         """
-        weights = np.where(np.eye(self.ranks, dtype=bool), 0.0, weights)
+        idle = (self.send == 0)[:, None] | (self.receive == 0) | np.eye(self.ranks, dtype=bool)
+        weights = np.where(idle, 0.0, weights)
         matrix = np.zeros_like(weights)
         if self.even:
             row, column = linear_sum_assignment(weights, maximize=True)

@@ -38,11 +38,12 @@ def drafts(task: Task) -> Iterator[Draft]:
     problem = given if given.group is None or given.listed is not None else given.plain
     topology, demand = problem.routes.topology, problem.demand
     hose = Hose.of(demand)
+    padded = hose.padded(problem.routes.ranks)
     now = time.monotonic()
     known = least_for_hardest(problem.routes, hose, hose.middle()[None], deadline=task.deadline)
     found = best_worst_case(
         problem,
-        hose,
+        padded,
         start=_direct(problem),
         known_bound=known,
         deadline=now + PART * max(task.deadline - now, 0.0),
@@ -50,7 +51,7 @@ def drafts(task: Task) -> Iterator[Draft]:
         cancel=task.cancel,
         progress=task.progress,
     )
-    candidates = [pipeline(problem, _whole(problem, hose, found), task.launch_ns)]
+    candidates = [pipeline(problem, _whole(problem, padded, found), task.launch_ns)]
     if direct.STRATEGY.serves(problem):
         candidates += direct.drafts(replace(task, problem=problem))
     guaranteed = [guarantee(draft.plan(problem), topology, hose, launch_ns=task.launch_ns) for draft in candidates]

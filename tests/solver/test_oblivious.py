@@ -114,6 +114,19 @@ def test_thirty_two_ranks_and_their_permutations() -> None:
         assert seconds(told, machine, matrix) <= promised * (1 + 1e-6)
 
 
+def test_idle_gpus_relay_and_send_nothing_of_their_own() -> None:
+    machine = catalog.build("ndv2x1")
+    members, idle = machine.gpus[:4], machine.gpus[4:]
+    demand = alltoall(4)
+    alone = portfolio.solve(machine, demand, ranks=members, strategies=["oblivious"]).plan
+    helped = portfolio.solve(machine, demand, ranks=[*members, *idle], strategies=["oblivious"]).plan
+    assert_plan_implements(helped, machine, demand)
+    promised = helped.solver["oblivious"]["guaranteed_seconds"]
+    assert promised < alone.solver["oblivious"]["guaranteed_seconds"]
+    for matrix in permutations(Hose.of(demand), 24):
+        assert seconds(helped, machine, matrix) <= promised * (1 + 1e-6)
+
+
 def test_an_uneven_hose_has_an_exact_worst_matrix() -> None:
     hose = Hose(np.array([3.0, 1.0, 2.0]), np.array([1.0, 4.0, 1.0]))
     worst, matrix = hose.worst(np.array([[9.0, 2.0, 1.0], [1.0, 9.0, 0.0], [5.0, 1.0, 9.0]]))
