@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from solver.bound import Columns, Problem, Shape, generate
+from solver.bound import Columns, Fractional, Problem, Shape, generate
 from solver.bound.generation import proven
 from solver.bound.shallow import farthest, limited
 from solver.replan.survivors import Survivors, survivors
@@ -29,7 +29,7 @@ STEEPNESS = 12.0
 """How much dearer the busiest link is than an idle one, as a power of e."""
 WARM_UP = 1
 """Steps of multiplicative weights for trees as deep as the earlier ones."""
-STEPS, PATIENCE, ENOUGH = 3, 2, 0.03
+STEPS, PATIENCE, ENOUGH = 3, 2, 0.035
 """Programs that fill the pipeline, how soon they end when they gain little, and how near the bound is good enough."""
 DEEPER = 2
 """The pipeline becomes so much deeper at most where its depth no longer suits the machine."""
@@ -80,6 +80,8 @@ def _pipelines(earlier: Survivors, task: Task) -> Iterator[Draft]:
     On a small machine all depths are tried as well, unless that was good already.
     """
     problem, fractional = task.problem, task.fractional
+    if not fractional.optimal and not problem.paired:  # there was no time for the linear program
+        yield routed.draft_of(problem, _as_before(earlier, fractional), task.launch_ns)
     first = routed.draft_of(problem, fractional, task.launch_ns)
     yield first
     best = first.seconds(task)
@@ -95,6 +97,20 @@ def _pipelines(earlier: Survivors, task: Task) -> Iterator[Draft]:
     if best > fractional.bound * (1 + ENOUGH) and problem.routes.ranks <= SMALL and not task.over:
         pool = Columns.join([fractional.pool, earlier.routes.columns])
         yield from routed.pipelines(replace(task, fractional=replace(fractional, pool=pool)))
+
+
+def _as_before(earlier: Survivors, fractional: Fractional) -> Fractional:
+    """The earlier shares of the routes that survived; what lost all of its own takes the routes there are."""
+    columns = earlier.routes.columns
+    total = np.bincount(
+        columns.commodity, earlier.shares, minlength=int(fractional.columns.commodity.max(initial=0)) + 1
+    )
+    others = np.flatnonzero(total[fractional.columns.commodity] == 0)
+    return replace(
+        fractional,
+        columns=Columns.join([columns, fractional.columns.take(others)]),
+        shares=np.concatenate([earlier.shares / total[columns.commodity], fractional.shares[others]]),
+    )
 
 
 def _as_deep(earlier: Survivors, task: Task, depth: int) -> Iterator[Draft]:

@@ -84,6 +84,17 @@ def test_trees_are_mended_and_paths_left_out_where_a_link_is_gone() -> None:
         assert mended == (collective is Collective.ALLGATHER)
 
 
+@pytest.mark.parametrize("collective", [Collective.ALLTOALL, Collective.ALLGATHER])
+def test_without_time_the_earlier_shares_are_kept(collective: Collective) -> None:
+    whole = catalog.build("mesh5x5")
+    demand = asked(whole, collective)
+    earlier = portfolio.solve(whole, demand)
+    machine = degrade(whole, {("n0/gpu0", "n0/gpu1"): 0.9})
+    hasty = portfolio.solve(machine, demand, start=earlier.plan, cancel=lambda: True)
+    assert_plan_implements(hasty.plan, machine, demand)
+    assert hasty.predicted_seconds < 1.3 * earlier.predicted_seconds
+
+
 def test_ranks_may_be_listed_in_another_order() -> None:
     machine = catalog.build("ndv2x1")
     demand = asked(machine, Collective.ALLGATHER)
