@@ -73,22 +73,31 @@ def pipelines(task: Task) -> Iterator[Draft]:
         depths.learn(depth, shallow.seconds)
         fractional = replace(fractional, pool=Columns.join([fractional.pool, shallow.pool]))
         yield draft_of(problem, shallow, task.launch_ns)
-    if task.over:
-        return
-    filled = staged(
-        problem,
-        depth * depths.halves,
-        depths.guess(depth)[1],
-        starting(problem, fractional, depth),
-        scale=fractional.seconds,
-        wait=wait,
-        seed=task.seed,
-        stop=lambda: task.over,
-    )
-    if filled is not None:
-        routes, shares, segments = filled
-        prices = fractional.prices
-        yield assembly.draft_of(problem, routes, shares, prices=prices, launch_ns=task.launch_ns, segments=segments)
+    rounds, guessed = depth * depths.halves, depths.guess(depth)[1]
+    start = starting(problem, fractional, depth)
+    # a pipeline that hardly is one may be better off as none
+    for segments in (guessed, 1) if 1 < guessed <= rounds else (guessed,):
+        if task.over:
+            return
+        filled = staged(
+            problem,
+            rounds,
+            segments,
+            start,
+            scale=fractional.seconds,
+            wait=wait,
+            seed=task.seed,
+            stop=lambda: task.over,
+        )
+        if filled is not None:
+            yield assembly.draft_of(
+                problem,
+                filled.routes,
+                filled.shares,
+                prices=fractional.prices,
+                launch_ns=task.launch_ns,
+                segments=filled.segments,
+            )
 
 
 def draft_of(problem: Problem, fractional: Fractional, launch_ns: float) -> Draft:

@@ -130,17 +130,25 @@ def test_timelines_beat_published_ones(name: str, size: int, collective: str, pu
     assert_plan_implements(solved.plan, machine, solved.demand)
 
 
+def test_a_dgx1_gathers_as_fast_as_sccls_two_steps() -> None:
+    machine = catalog.build("ndv2x1")
+    solved = portfolio.solve(machine, asked(machine, "allgather", 10**6))
+    slots = 3 * 10**6 / 8 / 2 / 25e9  # six chunks per block over three rounds of one link each, in two steps
+    assert solved.predicted_seconds == pytest.approx(slots + 2 * 700e-9, rel=1e-3)
+
+
+LARGER = ("dgx2x2", "hgx-h100x4", "mesh5x5", "mi250x1", "mi250x2", "ndv2x1", "ndv2x2", "ndv2x4", "torus3x3x3")
 BASELINES = ("direct", "ring", "halving-doubling", "two-level", "binomial-tree")
 
 
-@pytest.mark.parametrize("name", ["asym8", "hgx-a100x2", "hgx-h100x4", "ndv2x1"])
+@pytest.mark.parametrize("name", ["asym8", "hgx-a100x2", *(pytest.param(n, marks=pytest.mark.slow) for n in LARGER)])
 @pytest.mark.parametrize("collective", list(MOST))
 def test_never_worse_than_the_baselines(name: str, collective: str) -> None:
     machine = catalog.build(name)
     demand = asked(machine, collective)
     problem = Problem.of(Routes.among(machine), demand, symmetric=True)
     serving = {strategy.name for strategy in portfolio.STRATEGIES if strategy.serves(problem)} & set(BASELINES)
-    assert serving or (name, collective) == ("ndv2x1", "alltoall")  # whose links leave no pair of ranks a direct round
+    assert serving or name in LARGER  # where some pairs of ranks have no route, few of them serve
     for size in (10**3, 64_000, 10**6):
         solved = portfolio.solve(machine, asked(machine, collective, size), launch_ns=9000)
         assert serving <= set(solved.candidates)
@@ -149,7 +157,7 @@ def test_never_worse_than_the_baselines(name: str, collective: str) -> None:
         assert official == pytest.approx(solved.predicted_seconds, rel=1e-9)
 
 
-@pytest.mark.parametrize("calls", [1, 5, 20, 60, 150])
+@pytest.mark.parametrize("calls", [1, 20, 100])
 @pytest.mark.parametrize("collective", ["alltoall", "allgather", "allreduce"])
 def test_whenever_it_is_stopped_there_is_a_plan(collective: str, calls: int) -> None:
     machine = catalog.build("mesh5x5")
