@@ -86,6 +86,7 @@ class FixedCapacity(Engine):
             )
         if type(counts.data) is not type(source.data):
             raise InvalidArgument("send_counts: lies in other memory than send, host or GPU", subject="send_counts")
+        self._runner.check_place(source.data)
         if 16 % source.element.itemsize:
             raise InvalidArgument(
                 f"send: elements of {source.element.itemsize} bytes do not fill 16 bytes; view it as bytes",

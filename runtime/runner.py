@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from runtime.buffers import HostMemory
 from runtime.choice import Verdict, hold_trial
 from runtime.communicators import Call, Communicator
 from runtime.counts import input_elements
@@ -21,6 +24,7 @@ from runtime.schedules import Operation, Prepared, Schedules
 from runtime.stats import Stats, Tally
 from runtime.warmup import Progress, connect, pairs
 from synth.collective import Collective
+from synth.errors import InvalidArgument
 from synth.plan import Plan
 from synth.plan.program import Program
 from synth.units import format_seconds
@@ -60,6 +64,15 @@ class Runner:
             self._schedules[operation] = schedules
         return self._schedules[operation]
 
+    def check_place(self, data: Any) -> None:
+        """Raise where an array's bytes do not lie in the memory that the group works on."""
+        on_host = isinstance(self._communicator.memory, HostMemory)
+        if isinstance(data, np.ndarray) != on_host:
+            where, wanted = ("on a GPU", "on the host") if on_host else ("on the host", "on the GPU")
+            raise InvalidArgument(
+                f"the array lies {where}, but transport {self._communicator.name} moves arrays {wanted}; pass one there"
+            )
+
     def perform(self, operation: Operation, call: Call, given: object) -> None:
         """Carry a call out and count it.
 
@@ -68,6 +81,7 @@ class Runner:
             call: on which data.
             given: the caller's array, which says on which stream.
         """
+        self.check_place(call.source)
         schedules, memory = self.ready(operation), self._communicator.memory
         bytes = input_elements(operation.collective, call.counts, self._communicator.size) * call.element.itemsize
         planned = schedules.planned(call.counts, bytes, call.element.itemsize)

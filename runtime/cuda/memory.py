@@ -182,8 +182,11 @@ class CudaMemory:
     @contextlib.contextmanager
     def side_stream(self, given: Any) -> Iterator[None]:
         """Enqueue on this memory's own stream, after what the caller's current stream holds."""
+        stream = current_stream(given)
+        if stream.is_capturing():
+            raise InvalidUsage("wait=False: the caller's stream is capturing; a graph takes wait=True only")
         ready = self._cupy.cuda.Event(disable_timing=True)
-        ready.record(current_stream(given))
+        ready.record(stream)
         self._own.wait_event(ready)
         self._own.wait_event(self._last)
         self.stream, self._aside = self._own, True

@@ -19,7 +19,7 @@ from runtime.cuda.memory import _external
 from runtime.direct import direct_plan
 from synth import plan as plans
 from synth.collective import Collective
-from synth.errors import InvalidUsage, RemoteError
+from synth.errors import InvalidArgument, InvalidUsage, RemoteError
 from synth.topology import catalog
 from tests.client.stub import reply, stub
 from tests.runtime import fake_gpu
@@ -370,6 +370,11 @@ def test_what_a_graph_cannot_hold_is_refused_in_words(on_gpus, monkeypatch):
             ep.record(lambda: ep.all_to_all(x), x)
         with pytest.raises(InvalidUsage, match="was not made before"):
             ep.record(lambda: [ep.all_to_all(x, counts=counts) for counts in (uneven, uneven[:, ::-1].copy())], x)
+        stream = fake_gpu.Stream()
+        stream.begin_capture()
+        with stream, pytest.raises(InvalidUsage, match="wait=False: the caller's stream is capturing"):
+            ep.all_reduce(x, wait=False)
+        stream.end_capture()
         recv, _ = ep.all_to_all(x, counts=uneven)
         return recv.get().tolist()
 
@@ -421,6 +426,18 @@ def test_scratch_in_a_graph_of_the_caller_stays(on_gpus):
         return found
 
     assert on_gpus(2, rank)[0] == [(2 * np.arange(60)).tolist()] * 2
+
+
+def test_arrays_on_the_host_are_refused_in_words(on_gpus):
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = np.arange(8, dtype=np.int16)
+        for call in (ep.all_reduce, ep.all_to_all, lambda x: ep.all_to_all_fixed(x, np.full(2, 4), 4)):
+            with pytest.raises(InvalidArgument, match="the array lies on the host, but transport fake moves"):
+                call(x)
+        return ep.all_reduce(put(x)).get().tolist()
+
+    assert on_gpus(2, rank)[0] == [(2 * np.arange(8)).tolist()] * 2
 
 
 def test_a_stream_of_torch_is_wrapped_once_without_a_warning(monkeypatch):
