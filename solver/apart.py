@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,9 @@ def solve(
         seed: for HiGHS's own random choices.
         cancel: asked every ``POLL_SECONDS``.
         tell: called whenever more is known.
+
+    Raises:
+        OSError: there is no room for the model, or no process can be started.
     """
     end = float("inf") if time_limit is None else time.monotonic() + time_limit + GRACE_SECONDS
     with tempfile.TemporaryDirectory(prefix="synth-") as folder:
@@ -126,6 +130,7 @@ def main() -> None:
     if order["time_limit"] is not None:
         model.setOptionValue("time_limit", float(order["time_limit"]))
     model.readModel(order["file"])
+    shutil.rmtree(Path(order["file"]).parent)  # here and now, in case the parent is killed
     last = time.monotonic()
 
     def write(bound: float, **more: object) -> None:

@@ -224,7 +224,11 @@ class IntegerProgram:
     ) -> IntegerSolution:
         solver.createAndConfigureSolver(self._problem)
         solver.buildSolverModel(self._problem)
-        news = apart.solve(self._problem.solverModel, time_limit=time_limit, seed=self._seed, cancel=cancel, tell=tell)
+        model = self._problem.solverModel
+        try:
+            news = apart.solve(model, time_limit=time_limit, seed=self._seed, cancel=cancel, tell=tell)
+        except OSError as error:
+            raise SolveError(f"the integer program cannot be handed to a process of its own: {error}") from None
         if news.status not in ("Optimal", "Time limit reached", ""):
             raise SolveError(f"the integer program ended as {news.status}, not as optimal")
         for variable in self._problem.variables():

@@ -180,24 +180,16 @@ def _answer(
             raise SolveError(
                 f"exact: found no schedule of {exact.rounds} rounds in {seconds:.1f} s; allow more time or rounds"
             )
-        return _kept(solved, exact, seconds)
+        return _kept(solved, exact, seconds, cancel)
     draft = exact.draft
     if problem.paired:
         draft = replace(draft, denominator=draft.denominator * problem.demand.ranks)
     predicted = draft.pipeline(problem, launch_ns).seconds(1)
     candidates = solved.candidates | {"exact": predicted}
     if timed and predicted > solved.predicted_seconds:
-        return _kept(replace(solved, candidates=candidates), exact, seconds)
+        return _kept(replace(solved, candidates=candidates), exact, seconds, cancel)
     gap = max(predicted / solved.bound.seconds - 1, 0.0) if solved.bound.seconds > 0 else 0.0
-    termination = (
-        Termination.OPTIMAL
-        if gap <= 1e-3
-        else Termination.FINISHED
-        if exact.proven
-        else Termination.CANCELLED
-        if cancel()
-        else Termination.TIME_LIMIT
-    )
+    termination = _ended(gap, exact, cancel)
     plan = portfolio.finish(
         problem,
         draft,
@@ -224,11 +216,23 @@ def _answer(
     )
 
 
-def _kept(solved: Solved, exact: Exact, seconds: float) -> ExactSolved:
+def _kept(solved: Solved, exact: Exact, seconds: float, cancel: Cancel) -> ExactSolved:
     """The strategies' plan, because the exact schedule is slower or was not found."""
+    termination = _ended(solved.gap, exact, cancel)
+    plan = _stated(solved.plan, exact)
+    plan = replace(plan, solver={**plan.solver, "termination": termination.value})
     return ExactSolved(
-        solved=replace(solved, plan=_stated(solved.plan, exact), seconds=seconds), exact=exact, used=False
+        solved=replace(solved, plan=plan, termination=termination, seconds=seconds), exact=exact, used=False
     )
+
+
+def _ended(gap: float, exact: Exact, cancel: Cancel) -> Termination:
+    """Why the search stopped."""
+    if gap <= 1e-3:
+        return Termination.OPTIMAL
+    if exact.proven:
+        return Termination.FINISHED
+    return Termination.CANCELLED if cancel() else Termination.TIME_LIMIT
 
 
 def _stated(plan: Plan, exact: Exact) -> Plan:

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -174,7 +173,9 @@ def test_ctrl_c_stops_an_integer_program(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(4)
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith("exact, at most 3 rounds"):
+        assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err

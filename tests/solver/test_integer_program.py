@@ -31,6 +31,27 @@ def test_infeasible_models_are_said_to_be():
         program.minimise(1 * x)
 
 
+def test_a_program_in_a_process_of_its_own_gives_the_same_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    told = []
+    for cancel in (None, lambda: False):
+        program = IntegerProgram("knapsack")
+        items = [program.whole(f"x{i}") for i in range(5)]
+        program.require(program.total(w * x for w, x in zip([3, 4, 5, 8, 9], items, strict=True)) <= 13)
+        wanted = program.total(-v * x for v, x in zip([3, 4, 4, 10, 11], items, strict=True))
+        solution = program.minimise(wanted, cancel=cancel)
+        told.append((solution, [round(x.value()) for x in items]))
+    assert told[0] == told[1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_room_for_a_program_is_said(monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    program = IntegerProgram("none")
+    with pytest.raises(SolveError, match="process of its own"):
+        program.minimise(program.whole("x") * 1, cancel=lambda: False)
+
+
 def test_a_time_limit_is_not_called_optimal():
     program = IntegerProgram("hard")
     jobs = [(37 * i * i + 11 * i) % 97 + 20 for i in range(60)]
