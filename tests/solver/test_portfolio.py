@@ -157,10 +157,10 @@ def test_never_worse_than_the_baselines(name: str, collective: str) -> None:
         assert official == pytest.approx(solved.predicted_seconds, rel=1e-9)
 
 
-@pytest.mark.parametrize("calls", [1, 20, 100])
-@pytest.mark.parametrize("collective", ["alltoall", "allgather", "allreduce"])
+@pytest.mark.parametrize("calls", [1, 20, 60])
+@pytest.mark.parametrize("collective", ["allgather", "allreduce"])
 def test_whenever_it_is_stopped_there_is_a_plan(collective: str, calls: int) -> None:
-    machine = catalog.build("mesh5x5")
+    machine = catalog.build("mi250x1")
     asks = 0
 
     def cancel() -> bool:
