@@ -231,8 +231,10 @@ class IntegerProgram:
             raise SolveError(f"the integer program cannot be handed to a process of its own: {error}") from None
         if news.status not in ("Optimal", "Time limit reached", ""):
             raise SolveError(f"the integer program ended as {news.status}, not as optimal")
-        for variable in self._problem.variables():
-            variable.varValue = news.values.get(variable.index, 0.0)
+        problem: Any = self._problem
+        variables = problem.exported_variables() if hasattr(problem, "exported_variables") else problem.variables()
+        for column, variable in enumerate(variables):  # PuLP 4 and 3: in the order in which they gave HiGHS its columns
+            variable.varValue = news.values.get(column, 0.0)
         return IntegerSolution(news.status == "Optimal", news.objective, news.bound)
 
 

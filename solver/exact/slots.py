@@ -65,4 +65,5 @@ def _in(search: Search, rounds: int, unit_bytes_per_s: float | None, objective: 
         for terms in model.loads(r, np.full(len(model.root), unit * model.images)).values():
             program.require(program.total(terms) <= slot)
     found = search.solve(model, objective, program.total(slots), unit=1.0, floor=floor, tell=search.tell)
-    return replace(found, bound=min(float(np.ceil(found.bound - 1e-6)), found.value))
+    value = float(np.round(found.value))  # slots are whole; HiGHS gives them within its tolerance
+    return replace(found, value=value, bound=min(float(np.ceil(found.bound - 1e-6)), value))
