@@ -57,9 +57,15 @@ class Depths:
         """The depth that looks fastest."""
         return min(self._seconds, key=self.guess)
 
+    def note(self, depth: int, seconds: float) -> None:
+        """Note what the links need with routes of a depth."""
+        self._seconds[depth] = seconds
+
     def learn(self, depth: int, seconds: float) -> None:
-        """Note what the links need with routes of a depth; a little more depth will not do wonders then."""
-        self._seconds[depth] = max(seconds, self._seconds[depth])
+        """:meth:`note` it of trees; a little more depth will not do wonders then, except where no rank relayed."""
+        self.note(depth, seconds)
+        if depth == 1:
+            return
         for deeper in range(depth + 1, max(self._seconds) + 1):
             excess = (self._seconds[deeper - 1] - self._least) / SHRINKS
             self._seconds[deeper] = max(self._seconds[deeper], self._least + excess)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +26,8 @@ PATIENCE = 2
 """Steps that may bring little before that ends."""
 NEAR = 1e-3
 """A plan this near to the bound is not improved."""
+WRONG = 1.1
+"""Where paths of a depth take so much longer than guessed, the depth that looks best then is tried too."""
 STARTING = 600
 """The program that fills a pipeline begins with so many routes, the most promising."""
 
@@ -73,12 +75,30 @@ def pipelines(task: Task) -> Iterator[Draft]:
         depths.learn(depth, shallow.seconds)
         fractional = replace(fractional, pool=Columns.join([fractional.pool, shallow.pool]))
         yield draft_of(problem, shallow, task.launch_ns)
-    rounds, guessed = depth * depths.halves, depths.guess(depth)[1]
+    while True:
+        expected, guessed = depths.guess(depth)
+        needed = yield from _filled(task, fractional, depth, depth * depths.halves, guessed, wait)
+        if not paths or needed is None:
+            return
+        known.add(depth)
+        depths.note(depth, needed)
+        wrong = depths.guess(depth)[0] > expected * WRONG
+        depth = depths.best()
+        if not wrong or depth in known:
+            return
+
+
+def _filled(
+    task: Task, fractional: Fractional, depth: int, rounds: int, guessed: int, wait: float
+) -> Generator[Draft, None, float | None]:
+    """Pipelines of one depth, filled well; returns the seconds that the links need with the best one's routes."""
+    problem = task.problem
     start = starting(problem, fractional, depth)
+    needed = None
     # a pipeline that hardly is one may be better off as none
     for segments in (guessed, 1) if 1 < guessed <= rounds else (guessed,):
         if task.over:
-            return
+            return None
         filled = staged(
             problem,
             rounds,
@@ -90,6 +110,8 @@ def pipelines(task: Task) -> Iterator[Draft]:
             stop=lambda: task.over,
         )
         if filled is not None:
+            busy = filled.routes.columns.usage(problem).T @ filled.shares
+            needed = min(float(busy.max(initial=0.0)), float("inf") if needed is None else needed)
             yield assembly.draft_of(
                 problem,
                 filled.routes,
@@ -98,6 +120,7 @@ def pipelines(task: Task) -> Iterator[Draft]:
                 launch_ns=task.launch_ns,
                 segments=filled.segments,
             )
+    return needed
 
 
 def draft_of(problem: Problem, fractional: Fractional, launch_ns: float) -> Draft:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import synth
 from solver.backend import LinearProgram, Stopped
 from solver.bound import Columns, Problem, generate
 from solver.bound.pricing import hop_limited_paths
@@ -16,8 +18,12 @@ from solver.bound.shallow import guessed, improved
 from solver.schedule import timing
 from solver.schedule.staged import Windows, staged
 from solver.schedule.timed import Timed
+from synth import topology
+from synth.cli.main import main
 from synth.collective import Collective, Demand
 from synth.topology import Routes, catalog
+
+CAPTURE = Path(__file__).parents[2] / "probe" / "captures" / "v100-sxm2-8gpu.txt"
 
 
 @given(depth=st.integers(1, 9), segments=st.integers(1, 30))
@@ -103,3 +109,13 @@ def test_a_program_told_to_stop_before_its_first_step_stops() -> None:
     )
     with pytest.raises(Stopped):
         large.solve(lambda: True)
+
+
+@pytest.mark.parametrize(("collective", "bytes", "most"), [("alltoall", 1 << 24, 0.12), ("allgather", 1 << 20, 1.7)])
+def test_relaying_is_tried_where_some_direct_ways_are_slow(
+    collective: str, bytes: int, most: float, tmp_path: Path
+) -> None:
+    """Prices at the optimum see nothing of slow links that it leaves idle: a plan of one round looks good to them."""
+    assert main(["probe", "--smi", str(CAPTURE), "-o", str(tmp_path / "machine.json")]) == 0
+    machine = topology.load(tmp_path / "machine.json")
+    assert synth.solve(machine, collective, bytes=bytes, launch_ns=9000).gap < most
