@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy import sparse
 
 from solver.bound.problem import Problem
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +104,28 @@ class Columns:
         hops = sparse.csr_matrix((values, self.hops, self.starts), shape=(len(self), problem.routes.ranks**2))
         return sparse.csr_matrix(hops @ problem.crossing)
 
+    def entries(self, problem: Problem, row_of: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Starts, rows and values of these columns in a linear program: their commodity's row, and what they use.
+
+        Args:
+            problem: whose columns they are; its rows are the program's first.
+            row_of: [commodities] the program's row in which a commodity's shares add up.
+            scale: seconds in one unit of the program.
+        """
+        usage = self.usage(problem)
+        starts = np.concatenate([[0], np.cumsum(np.diff(usage.indptr) + 1)])
+        rows, values = np.empty(starts[-1], dtype=np.int64), np.ones(starts[-1])
+        first = np.zeros(starts[-1], dtype=bool)
+        first[starts[:-1]] = True
+        rows[first] = row_of[self.commodity]
+        rows[~first], values[~first] = usage.indices, usage.data / scale
+        return starts, rows, values
+
+    def evenly(self, problem: Problem) -> np.ndarray:
+        """[columns] shares that spread every commodity evenly over the columns it has here."""
+        shares = 1.0 / np.bincount(self.commodity, minlength=len(problem.commodities))[self.commodity]
+        return np.asarray(shares * (2.0 / len(problem.moving) if problem.paired else 1.0))
+
     def keys(self) -> list[bytes]:
         """Something equal for equal columns and different for different ones."""
         starts = self.starts.tolist()
@@ -107,3 +133,13 @@ class Columns:
             b"%d:" % label + self.hops[begin:end].tobytes()
             for label, begin, end in zip(self.commodity.tolist(), starts[:-1], starts[1:], strict=True)
         ]
+
+
+def unseen(keys: Sequence[Key], known: set[Key]) -> np.ndarray:
+    """Positions of the keys that are not known yet, each once; from now on they are."""
+    fresh = []
+    for position, key in enumerate(keys):
+        if key not in known:
+            known.add(key)
+            fresh.append(position)
+    return np.array(fresh, dtype=np.int64)

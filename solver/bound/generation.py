@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.backend import INFINITY, Cancel, LinearProgram, LinearSolution, Stopped
-from solver.bound.columns import Columns
+from solver.backend import INFINITY, Cancel, LinearProgram, LinearSolution
+from solver.bound.columns import Columns, unseen
+from solver.bound.descent import descend
 from solver.bound.pricing import Pricer, cheapest
 from solver.bound.problem import Problem
 
 TOLERANCE = 1e-4
-SMOOTHING = 0.7
 WARM_UP = 8
 """Steps of multiplicative weights before the first linear program."""
 LARGE = 256
@@ -83,25 +83,11 @@ class Master:
 
     def add(self, columns: Columns) -> int:
         """Add those that are new; returns how many."""
-        fresh = []
-        for position, key in enumerate(columns.keys()):
-            if key not in self._known:
-                self._known.add(key)
-                fresh.append(position)
-        if not fresh:
+        fresh = unseen(columns.keys(), self._known)
+        if not len(fresh):
             return 0
-        columns = columns.take(np.array(fresh))
-        usage = columns.usage(self.problem)
-        sizes = np.diff(usage.indptr) + 1
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.empty(starts[-1], dtype=np.int64)
-        values = np.ones(starts[-1])
-        first = np.zeros(starts[-1], dtype=bool)
-        first[starts[:-1]] = True
-        rows[first] = self.row_of[columns.commodity]
-        rows[~first] = usage.indices
-        values[~first] = usage.data / self.scale
-        self._program.add(np.zeros(len(columns)), starts, rows, values)
+        columns = columns.take(fresh)
+        self._program.add(np.zeros(len(columns)), *columns.entries(self.problem, self.row_of, self.scale))
         self.parts.append(columns)
         return len(columns)
 
@@ -188,41 +174,36 @@ def generate(
         columns, _ = second(problem, best_prices)
         for batch in (columns, *_warm_up(problem, columns, second, steps=warm, stop=stop)):
             master.add(batch)
-    seconds, shares, solved = float("inf"), np.zeros(0), 0
-    smoothing = SMOOTHING
-    step = idle = 0
-    try:
-        while True:
-            solution, prices, shares = master.solve(stop)
-            solved = len(master.parts)
-            idle = 0 if solution.objective * scale < seconds * (1 - tolerance / 2) else idle + 1
-            seconds = solution.objective * scale
-            step += 1
-            progress(f"step {step}: {seconds:.6g} s, bound {best_bound:.6g} s")
-            if seconds <= best_bound * (1 + tolerance) or stop() or (not exact and idle > patience):
-                break
-            tried = smoothing * best_prices + (1 - smoothing) * prices if exact else prices
-            columns, costs = pricer(problem, tried)
-            if exact:
-                bound = proven(problem, costs, tried)
-                if bound > best_bound:
-                    best_bound, best_prices = bound, tried
-            if not master.add(columns):
-                if not exact or smoothing == 0.0:
-                    break
-                smoothing = 0.0
-            elif exact:
-                smoothing = SMOOTHING
-            if seconds <= best_bound * (1 + tolerance):
-                break
-    except Stopped:
-        pass
+    shares, step = np.zeros(0), 0
+
+    def solve() -> tuple[float, np.ndarray]:
+        nonlocal shares
+        solution, prices, shares = master.solve(stop)
+        return solution.objective * scale, prices
+
+    def price(prices: np.ndarray) -> tuple[float, int]:
+        columns, costs = pricer(problem, prices)
+        return proven(problem, costs, prices) if exact else 0.0, master.add(columns)
+
+    def tell(seconds: float, bound: float) -> None:
+        nonlocal step
+        step += 1
+        progress(f"step {step}: {seconds:.6g} s, bound {bound:.6g} s")
+
+    best_bound, best_prices = descend(
+        solve,
+        price,
+        exact=exact,
+        bound=best_bound,
+        prices=best_prices,
+        tolerance=tolerance,
+        patience=patience,
+        stop=stop,
+        tell=tell,
+    )
     pool = Columns.join(master.parts)
-    if not solved:  # no time for even one program: every commodity is spread evenly over the routes it has
-        shares = 1.0 / np.bincount(pool.commodity, minlength=len(problem.commodities))[pool.commodity]
-        shares = shares * (2.0 / len(problem.moving) if problem.paired else 1.0)
-    else:
-        shares = np.concatenate([shares, np.zeros(len(pool) - len(shares))])
+    # without time for even one program every commodity is spread over the routes it has
+    shares = np.append(shares, np.zeros(len(pool) - len(shares))) if step else pool.evenly(problem)
     used = np.flatnonzero(shares > 1e-9)
     usage = pool.take(used).usage(problem)
     busiest = float((usage.T @ shares[used]).max()) if rows else 0.0

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.backend import INFINITY, Cancel, LinearProgram, Stopped
+from solver.backend import INFINITY, Cancel, LinearProgram
 from solver.bound import Columns, Fractional, Problem
-from solver.bound.generation import SMOOTHING, TOLERANCE, proven
+from solver.bound.columns import unseen
+from solver.bound.descent import descend
+from solver.bound.generation import TOLERANCE, proven
 from solver.bound.pricing import Pricer, cheapest
 
 PATIENCE = 4
@@ -74,26 +76,16 @@ class _Master:
                 self._columns += halves
         self.pools: list[Columns] = [Columns.none() for _ in problems]
         self._places: list[np.ndarray] = [np.zeros(0, dtype=np.int64) for _ in problems]
-        self._known: set[tuple[int, bytes]] = set()
+        self._known: list[set[bytes]] = [set() for _ in problems]
 
     def add(self, number: int, columns: Columns) -> int:
         """Add those columns of one demand that are new; returns how many."""
-        fresh = []
-        for position, key in enumerate(columns.keys()):
-            if (number, key) not in self._known:
-                self._known.add((number, key))
-                fresh.append(position)
-        if not fresh:
+        fresh = unseen(columns.keys(), self._known[number])
+        if not len(fresh):
             return 0
-        columns = columns.take(np.array(fresh))
-        usage = columns.usage(self.problems[number])
-        starts = np.concatenate([[0], np.cumsum(np.diff(usage.indptr) + 1)])
-        rows, values = np.empty(starts[-1], dtype=np.int64), np.ones(starts[-1])
-        first = np.zeros(starts[-1], dtype=bool)
-        first[starts[:-1]] = True
-        rows[first] = self._row_of[number][columns.commodity]
-        rows[~first], values[~first] = usage.indices, usage.data / self.scale
-        self._program.add(np.zeros(len(columns)), starts, rows, values)
+        columns = columns.take(fresh)
+        entries = columns.entries(self.problems[number], self._row_of[number], self.scale)
+        self._program.add(np.zeros(len(columns)), *entries)
         self.pools[number] = Columns.join([self.pools[number], columns])
         self._places[number] = np.append(self._places[number], self._columns + np.arange(len(columns)))
         self._columns += len(columns)
@@ -150,30 +142,28 @@ def share(
     for batch in batches:
         for number, columns in enumerate(batch):
             master.add(number, columns)
-    seconds, smoothing, idle = float("inf"), SMOOTHING, 0
-    shares = [_even_shares(problem, pool) for problem, pool in zip(problems, master.pools, strict=True)]
-    try:
-        while True:
-            now, prices, shares = master.solve(stop)
-            idle = 0 if now < seconds * (1 - tolerance / 2) else idle + 1
-            seconds = now
-            if seconds <= best_bound * (1 + tolerance) or stop() or (not exact and idle > PATIENCE):
-                break
-            tried = smoothing * best_prices + (1 - smoothing) * prices if exact else prices
-            priced = [_priced(problem, one, tried) for problem, one in zip(problems, pricers, strict=True)]
-            bound = sum(part for _, part in priced)
-            if exact and bound > best_bound:
-                best_bound, best_prices = bound, tried
-            if not sum(master.add(number, columns) for number, (columns, _) in enumerate(priced)):
-                if not exact or smoothing == 0.0:
-                    break
-                smoothing = 0.0
-            elif exact:
-                smoothing = SMOOTHING
-            if seconds <= best_bound * (1 + tolerance):
-                break
-    except Stopped:
-        pass
+    shares = [pool.evenly(problem) for problem, pool in zip(problems, master.pools, strict=True)]
+
+    def solve() -> tuple[float, np.ndarray]:
+        nonlocal shares
+        seconds, prices, shares = master.solve(stop)
+        return seconds, prices
+
+    def price(prices: np.ndarray) -> tuple[float, int]:
+        priced = [_priced(problem, one, prices) for problem, one in zip(problems, pricers, strict=True)]
+        added = sum(master.add(number, columns) for number, (columns, _) in enumerate(priced))
+        return sum(part for _, part in priced), added
+
+    best_bound, best_prices = descend(
+        solve,
+        price,
+        exact=exact,
+        bound=best_bound,
+        prices=best_prices,
+        tolerance=tolerance,
+        patience=PATIENCE,
+        stop=stop,
+    )
     return _shared(problems, master.pools, shares, best_bound, best_prices)
 
 
@@ -221,9 +211,3 @@ def _even_prices(problems: Sequence[Problem]) -> np.ndarray:
     for problem in problems:
         used[np.unique(problem.crossing.indices)] = 1.0
     return np.asarray(used / max(used.sum(), 1.0))
-
-
-def _even_shares(problem: Problem, pool: Columns) -> np.ndarray:
-    """[columns] every commodity spread evenly over the routes it has, for when there is no time for a program."""
-    shares = 1.0 / np.bincount(pool.commodity, minlength=len(problem.commodities))[pool.commodity]
-    return np.asarray(shares * (2.0 / len(problem.moving) if problem.paired else 1.0))

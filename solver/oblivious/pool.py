@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from scipy import sparse
 
 from solver.bound import Columns
+from solver.bound.columns import unseen
 from solver.oblivious.table import Table
 
 
@@ -25,13 +25,9 @@ class Pool:
 
     def add(self, columns: Columns) -> bool:
         """Add those that are new; returns whether there are any."""
-        fresh = []
-        for position, key in enumerate(columns.keys()):
-            if key not in self._known:
-                self._known.add(key)
-                fresh.append(position)
-        if fresh:
-            columns = columns.take(np.array(fresh))
+        fresh = unseen(columns.keys(), self._known)
+        if len(fresh):
+            columns = columns.take(fresh)
             self.columns = Columns.join([self.columns, columns])
             self.weights = sparse.csr_matrix(sparse.vstack([self.weights, self._table.weights(columns)]))
-        return bool(fresh)
+        return bool(len(fresh))

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from solver.backend import INFINITY, LinearProgram, Stopped
 from solver.bound import Problem
+from solver.bound.columns import unseen
 from solver.schedule.timed import Pricer, Timed
 from solver.schedule.timing import MAX_SEGMENTS
 
@@ -131,14 +132,10 @@ class _Master:
 
     def add(self, routes: Timed) -> int:
         """Add those that are new; returns how many."""
-        fresh = []
-        for position, key in enumerate(routes.keys()):
-            if key not in self._known:
-                self._known.add(key)
-                fresh.append(position)
-        if not fresh:
+        fresh = unseen(routes.keys(), self._known)
+        if not len(fresh):
             return 0
-        routes = routes.take(np.array(fresh))
+        routes = routes.take(fresh)
         problem, moving = self.problem, self.problem.moving
         carried = sparse.hstack(routes.usage(problem, self.depth)) * (-1.0 / self.scale)
         block = np.searchsorted(moving, routes.columns.commodity)

@@ -102,18 +102,7 @@ class Client:
 
     def post_plan(self, request: PlanRequest, *, time_limit: float = 10.0, seed: int = 0) -> Json:
         """Ask for a plan: {state: "ready", digest, ..} or {state: "pending", job}."""
-        body: dict[str, Json] = {
-            "topology": request.topology_digest,
-            "collective": request.collective,
-            "ranks": list(request.ranks),
-            "bytes": request.bytes,
-            "time_limit": time_limit,
-            "seed": seed,
-        }
-        if request.root is not None:
-            body["root"] = request.root
-        if request.pairs:
-            body["pairs"] = [list(pair) for pair in request.pairs]
+        body = _subject(request) | {"bytes": request.bytes, "time_limit": time_limit, "seed": seed}
         if request.demand is not None:
             body["demand"] = {"bytes": request.demand.tolist()}
         return self._known("POST", "/v1/plans", request, body=body)
@@ -132,18 +121,8 @@ class Client:
             time_limit: seconds for all of it.
             seed: of the solver.
         """
-        body: dict[str, Json] = {
-            "topology": request.topology_digest,
-            "collective": request.collective,
-            "ranks": list(request.ranks),
-            "range": {"min": least, "max": most},
-            "time_limit": time_limit,
-            "seed": seed,
-        }
-        if request.root is not None:
-            body["root"] = request.root
-        if request.pairs:
-            body["pairs"] = [list(pair) for pair in request.pairs]
+        sizes = {"range": {"min": least, "max": most}}
+        body = _subject(request) | sizes | {"time_limit": time_limit, "seed": seed}
         return self._known("POST", "/v1/books", request, body=body)
 
     def job(self, id: str) -> Json:
@@ -306,6 +285,20 @@ class Client:
 
 def _document(machine: Topology | Json) -> Json:
     return topology.to_document(machine) if isinstance(machine, Topology) else machine
+
+
+def _subject(request: PlanRequest) -> dict[str, Json]:
+    """What a plan or a book is asked for, without sizes."""
+    subject: dict[str, Json] = {
+        "topology": request.topology_digest,
+        "collective": request.collective,
+        "ranks": list(request.ranks),
+    }
+    if request.root is not None:
+        subject["root"] = request.root
+    if request.pairs:
+        subject["pairs"] = [list(pair) for pair in request.pairs]
+    return subject
 
 
 def _query(request: PlanRequest) -> dict[str, str]:
