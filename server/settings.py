@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     max_seconds: float = Field(600.0, gt=0, description="longest solve that may be asked for")
     max_queue: int = Field(1000, ge=0, description="most jobs that wait")
     max_jobs_per_token: int = Field(100, ge=1, description="most unfinished jobs of one token")
-    max_wait: float = Field(60.0, ge=0, le=3600, description="longest that a request may wait for a plan")
+    max_wait: float = Field(60.0, ge=0, le=3600, description="longest that a request may wait for a plan or a value")
     max_rendezvous: int = Field(100_000, ge=1, description="most rendezvous values of one token")
     rendezvous_seconds: float = Field(
         600.0, ge=1, le=86_400, description="a rendezvous value is forgotten after so long"
