@@ -7,12 +7,11 @@ own worst matrix, an optimum of a transportation problem; where all ranks have t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linear_sum_assignment, linprog
+import scipy  # scipy.optimize is loaded where it is first used: few solves need it
 
+from solver.backend import INFINITY, LinearProgram
 from synth.collective import Demand
 
 
@@ -100,7 +99,7 @@ class Hose:
         weights = np.where(idle, 0.0, weights)
         matrix = np.zeros_like(weights)
         if self.even:
-            row, column = linear_sum_assignment(weights, maximize=True)
+            row, column = scipy.optimize.linear_sum_assignment(weights, maximize=True)
             used = weights[row, column] > 0
             matrix[row[used], column[used]] = max(self.send.max(), self.receive.max())
         else:
@@ -114,9 +113,7 @@ class Hose:
         count, ranks = len(row), self.ranks
         limits = np.concatenate([self.send, self.receive])
         scale = max(float(limits.max()), 1e-300)
-        ends: Any = sparse.csr_matrix(
-            (np.ones(2 * count), (np.concatenate([row, ranks + column]), np.tile(np.arange(count), 2))),
-            shape=(2 * ranks, count),
-        )
-        found: Any = linprog(-value / value.max(), A_ub=ends, b_ub=limits / scale, method="highs")
-        return np.asarray(found.x * scale)
+        program = LinearProgram(np.full(2 * ranks, -INFINITY), limits / scale)
+        ends = np.stack([row, ranks + column], axis=1)
+        program.add(-value / value.max(), np.arange(count + 1) * 2, ends.ravel(), np.ones(2 * count))
+        return program.solve().columns * scale
