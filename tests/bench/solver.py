@@ -2,6 +2,7 @@
 
     python -m tests.bench.solver                        # every catalog machine, the four common collectives, 1 GB
     python -m tests.bench.solver --machines mi250x1,dgx2x2 --sizes 1MB,1GB --cost timeline -o table.json
+    python -m tests.bench.solver --collectives alltoall --skew 0.8   # to experts of Zipf popularity, exponent 0.8
 
 Predicted and bound are model times (``docs/solver.md``); seconds are wall time on this machine, cpu what the process
 used of it. Every plan is checked against all rules before its row is printed.
@@ -14,13 +15,17 @@ import csv
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from solver import portfolio
 from synth import documents
 from synth.collective import Collective, Demand
 from synth.simulator import Cost
+from synth.testing.traces import drifting_zipf
 from synth.topology import Topology, catalog
 from synth.units import format_bytes, format_seconds, parse_size
 from synth.verifier import verify
@@ -57,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--launch-ns", type=float, default=0.0)
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--skew", type=float, help="alltoalls to experts of Zipf popularity with this exponent")
     parser.add_argument("-o", "--output")
     return parser.parse_args()
 
@@ -80,6 +86,8 @@ def _row(
     count = len(machine.gpus)
     ring = tuple((r, (r + 1) % count) for r in range(count)) if collective is Collective.SENDRECV else ()
     demand = Demand(collective=collective, ranks=count, bytes=size, root=0 if collective.rooted else None, pairs=ring)
+    if args.skew is not None and collective is Collective.ALLTOALL:
+        demand = replace(demand, matrix=_skewed(count, size, args.skew))
     began = time.process_time()
     solved = portfolio.solve(
         machine,
@@ -92,7 +100,7 @@ def _row(
     cpu_seconds = time.process_time() - began
     baselines = {name: seconds for name, seconds in solved.candidates.items() if name in BASELINES}
     best = min(baselines, key=lambda key: baselines[key], default=None)
-    optimum = known.get((name, collective.value))
+    optimum = known.get((name, collective.value)) if demand.matrix is None else None
     certificate = solved.bound.certificate
     return {
         "machine": name,
@@ -101,6 +109,7 @@ def _row(
         "bytes": size,
         "cost": args.cost,
         "launch_ns": args.launch_ns,
+        "skew": args.skew,
         "predicted_seconds": solved.predicted_seconds,
         "bound_seconds": solved.bound.seconds,
         "bandwidth_bound_seconds": certificate.bound_ns * 1e-9,
@@ -116,6 +125,12 @@ def _row(
         "candidates": solved.candidates,
         "valid": not verify(solved.plan, machine),
     }
+
+
+def _skewed(ranks: int, size: int, skew: float) -> np.ndarray:
+    """[ranks, ranks] bytes of one step of a router, eight experts on each rank; no rank sends more than ``size``."""
+    matrix = next(drifting_zipf(ranks, 1, skew=skew, seed=1, experts=8 * ranks)).astype(np.float64)
+    return np.asarray(np.floor(matrix * (size / matrix.sum(axis=1).max())))
 
 
 def _optima() -> dict[tuple[str, str], float]:
