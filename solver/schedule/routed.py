@@ -10,6 +10,7 @@ import numpy as np
 from solver.bound import Columns, Fractional, Problem, Shape, generate
 from solver.bound.shallow import limited
 from solver.schedule import assembly, timing
+from solver.schedule.delays import delayed
 from solver.schedule.depths import Depths
 from solver.schedule.draft import Draft, Strategy, Task
 from solver.schedule.ordering import ordered
@@ -26,6 +27,10 @@ PATIENCE = 2
 """Steps that may bring little before that ends."""
 NEAR = 1e-3
 """A plan this near to the bound is not improved."""
+CLOSE = 1.5e-2
+"""Nor is one this near whose improvement would take seconds."""
+SLOW = 10_000
+"""It would where links, or orbits of them, times the square of the rounds are more than this."""
 WRONG = 1.1
 """Where paths of a depth take so much longer than guessed, the depth that looks best then is tried too."""
 STARTING = 600
@@ -45,18 +50,33 @@ def drafts(task: Task) -> Iterator[Draft]:
 
 
 def pipelines(task: Task) -> Iterator[Draft]:
-    """The optimal routes, then good ones of the depths that look best, then those of the best depth filled well."""
+    """The optimal routes, paths also delayed, then good ones of the depths that look best, and the best filled well."""
     problem, fractional = task.problem, task.fractional
     first = draft_of(problem, fractional, task.launch_ns)
     yield first
     if not len(problem.moving) or first.seconds(task) <= fractional.bound * (1 + NEAR):
         return
+    paths = bool((problem.commodities.shape == Shape.PATH).all())
+    if paths:
+        evened = delayed(problem, fractional.columns, fractional.shares)
+        draft = assembly.draft_of(
+            problem,
+            evened,
+            fractional.shares,
+            prices=fractional.prices,
+            launch_ns=task.launch_ns,
+            segments=first.segments,
+        )
+        yield draft
+        slow = problem.crossing.shape[1] * depth_of(first) ** 2 > SLOW
+        if draft.seconds(task) <= fractional.bound * (1 + (CLOSE if slow else NEAR)):
+            return
     wait = (problem.routes.latency_ns.ravel()[fractional.columns.hops].max() + task.launch_ns) * 1e-9
     rounds = depth_of(first)
     deepest = -(-rounds // 2) if problem.paired else rounds
     depths = Depths(problem, fractional, deepest, wait=wait, seed=task.seed, stop=lambda: task.over)
     known: set[int] = set()
-    paths = bool((problem.commodities.shape == Shape.PATH).all())  # of limited length they are found well enough later
+    # paths of limited length are found well enough later
     while (depth := depths.best()) not in known and not paths and not task.over:
         shallow = generate(
             problem,
