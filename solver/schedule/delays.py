@@ -29,14 +29,18 @@ def delayed(problem: Problem, columns: Columns, shares: np.ndarray) -> Timed:
     sent = problem.commodities.size[columns.commodity] * shares
     busy = columns.usage(problem).T @ shares
     weight = busy / max(float(busy.max(initial=0.0)), 1e-300)
-    crossing = problem.crossing
-    load = np.zeros((depth, crossing.shape[1]))
+    crossed = problem.crossing[columns.hops]
+    first = crossed.indptr[columns.starts]  # of each path's links in what follows
+    links = crossed.indices
+    rounds = path_rounds(columns)
+    round = np.repeat(rounds, np.diff(crossed.indptr))
+    added = crossed.data * np.repeat(sent, np.diff(first))
+    wanted = added * weight[links]
+    load = np.zeros((depth, len(busy)))
     delay = np.zeros(len(length), dtype=np.int64)
     for path in np.lexsort((-sent, -length)).tolist():
-        hops = crossing[columns.hops[columns.starts[path] : columns.starts[path + 1]]]
-        links, added = hops.indices, hops.data * sent[path]
-        round = np.repeat(np.arange(length[path]), np.diff(hops.indptr))
+        mine = slice(first[path], first[path + 1])
         tried = np.arange(depth - length[path] + 1)
-        delay[path] = np.argmin(load[tried[:, None] + round, links] @ (added * weight[links]))
-        np.add.at(load, (round + delay[path], links), added)
-    return Timed(columns, path_rounds(columns) + np.repeat(delay, length))
+        delay[path] = np.argmin(load[tried[:, None] + round[mine], links[mine]] @ wanted[mine])
+        np.add.at(load, (round[mine] + delay[path], links[mine]), added[mine])
+    return Timed(columns, rounds + np.repeat(delay, length))

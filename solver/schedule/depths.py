@@ -42,7 +42,7 @@ class Depths:
         stop: Callable[[], bool],
     ) -> None:
         self.halves = 2 if problem.paired else 1
-        self._wait, self._least = wait, fractional.seconds
+        self.wait, self._least = wait, fractional.seconds
         self._slope = FILL[Shape(problem.commodities.shape[0])] / self.halves
         self._seconds = _seen_by_prices(problem, fractional, deepest, seed, stop)
 
@@ -50,20 +50,20 @@ class Depths:
         """(seconds, segments) of a pipeline of such a depth."""
         rounds, seconds = depth * self.halves, self._seconds[depth]
         fill = self._slope * (rounds - 1) * seconds
-        segments = max(1, round((fill / self._wait) ** 0.5)) if self._wait else MAX_SEGMENTS
-        return seconds + fill / segments + (segments + rounds - 1) * self._wait, segments
+        segments = max(1, round((fill / self.wait) ** 0.5)) if self.wait else MAX_SEGMENTS
+        return seconds + fill / segments + (segments + rounds - 1) * self.wait, segments
 
-    def best(self) -> int:
-        """The depth that looks fastest."""
-        return min(self._seconds, key=self.guess)
+    def best(self) -> int | None:
+        """The depth that looks fastest, None where all are left out."""
+        return min(self._seconds, key=self.guess, default=None)
 
-    def note(self, depth: int, seconds: float) -> None:
-        """Note what the links need with routes of a depth."""
-        self._seconds[depth] = seconds
+    def leave_out(self, depth: int) -> None:
+        """Look at this depth no more."""
+        del self._seconds[depth]
 
     def learn(self, depth: int, seconds: float) -> None:
-        """:meth:`note` it of trees; a little more depth will not do wonders then, except where no rank relayed."""
-        self.note(depth, seconds)
+        """Note what the links need with trees of a depth; little more depth does no wonders then, but to depth 1."""
+        self._seconds[depth] = seconds
         if depth == 1:
             return
         for deeper in range(depth + 1, max(self._seconds) + 1):

@@ -31,8 +31,6 @@ CLOSE = 1.5e-2
 """Nor is one this near whose improvement would take seconds."""
 SLOW = 10_000
 """It would where links, or orbits of them, times the square of the rounds are more than this."""
-WRONG = 1.1
-"""Where paths of a depth take so much longer than guessed, the depth that looks best then is tried too."""
 STARTING = 600
 """The program that fills a pipeline begins with so many routes, the most promising."""
 
@@ -50,34 +48,61 @@ def drafts(task: Task) -> Iterator[Draft]:
 
 
 def pipelines(task: Task) -> Iterator[Draft]:
-    """The optimal routes, paths also delayed, then good ones of the depths that look best, and the best filled well."""
+    """The optimal routes, then good ones of the depths that look best, filled well."""
+    problem, fractional = task.problem, task.fractional
+    gap, rounds = yield from _of_optimum(task)
+    if not len(problem.moving) or gap <= NEAR:
+        return
+    wait = (problem.routes.latency_ns.ravel()[fractional.columns.hops].max() + task.launch_ns) * 1e-9
+    deepest = -(-rounds // 2) if problem.paired else rounds
+    depths = Depths(problem, fractional, deepest, wait=wait, seed=task.seed, stop=lambda: task.over)
+    yield from _paths(task, depths, gap) if _all_paths(problem) else _trees(task, depths)
+
+
+def _of_optimum(task: Task) -> Generator[Draft, None, tuple[float, int]]:
+    """Pipelines of the optimal routes: every hop as early as it can be; paths delayed too. Returns (gap, rounds)."""
     problem, fractional = task.problem, task.fractional
     first = draft_of(problem, fractional, task.launch_ns)
     yield first
-    if not len(problem.moving) or first.seconds(task) <= fractional.bound * (1 + NEAR):
-        return
-    paths = bool((problem.commodities.shape == Shape.PATH).all())
-    if paths:
-        evened = delayed(problem, fractional.columns, fractional.shares)
+    gap = first.seconds(task) / fractional.bound - 1 if fractional.bound else 0.0
+    if gap > NEAR and _all_paths(problem):
+        routes = delayed(problem, fractional.columns, fractional.shares)
         draft = assembly.draft_of(
             problem,
-            evened,
+            routes,
             fractional.shares,
             prices=fractional.prices,
             launch_ns=task.launch_ns,
             segments=first.segments,
         )
         yield draft
-        slow = problem.crossing.shape[1] * depth_of(first) ** 2 > SLOW
-        if draft.seconds(task) <= fractional.bound * (1 + (CLOSE if slow else NEAR)):
+        gap = min(gap, draft.seconds(task) / fractional.bound - 1)
+    return gap, depth_of(first)
+
+
+def _all_paths(problem: Problem) -> bool:
+    return bool((problem.commodities.shape == Shape.PATH).all())
+
+
+def _paths(task: Task, depths: Depths, gap: float) -> Iterator[Draft]:
+    """Paths of the depth that looks best, filled well; then of others as long as that promises and keeps its word."""
+    problem = task.problem
+    best = float("inf")
+    while (depth := depths.best()) is not None and depths.guess(depth)[0] < best:
+        if gap <= CLOSE and problem.crossing.shape[1] * depth**2 > SLOW:
             return
-    wait = (problem.routes.latency_ns.ravel()[fractional.columns.hops].max() + task.launch_ns) * 1e-9
-    rounds = depth_of(first)
-    deepest = -(-rounds // 2) if problem.paired else rounds
-    depths = Depths(problem, fractional, deepest, wait=wait, seed=task.seed, stop=lambda: task.over)
+        seconds = yield from _filled(task, task.fractional, depths, depth)
+        if seconds is None or seconds > best * (1 - NEAR):
+            return
+        best = seconds
+        depths.leave_out(depth)
+
+
+def _trees(task: Task, depths: Depths) -> Iterator[Draft]:
+    """Trees of the depths that look best, then those of the best depth filled well."""
+    problem, fractional = task.problem, task.fractional
     known: set[int] = set()
-    # paths of limited length are found well enough later
-    while (depth := depths.best()) not in known and not paths and not task.over:
+    while (depth := depths.best()) is not None and depth not in known and not task.over:
         shallow = generate(
             problem,
             deadline=task.deadline,
@@ -95,44 +120,32 @@ def pipelines(task: Task) -> Iterator[Draft]:
         depths.learn(depth, shallow.seconds)
         fractional = replace(fractional, pool=Columns.join([fractional.pool, shallow.pool]))
         yield draft_of(problem, shallow, task.launch_ns)
-    while True:
-        expected, guessed = depths.guess(depth)
-        needed = yield from _filled(task, fractional, depth, depth * depths.halves, guessed, wait)
-        if not paths or needed is None:
-            return
-        known.add(depth)
-        depths.note(depth, needed)
-        wrong = depths.guess(depth)[0] > expected * WRONG
-        depth = depths.best()
-        if not wrong or depth in known:
-            return
+    if depth is not None:
+        yield from _filled(task, fractional, depths, depth)
 
 
-def _filled(
-    task: Task, fractional: Fractional, depth: int, rounds: int, guessed: int, wait: float
-) -> Generator[Draft, None, float | None]:
-    """Pipelines of one depth, filled well; returns the seconds that the links need with the best one's routes."""
-    problem = task.problem
+def _filled(task: Task, fractional: Fractional, depths: Depths, depth: int) -> Generator[Draft, None, float | None]:
+    """Pipelines of one depth, filled well; returns the seconds of the best, None where there is none."""
+    problem, rounds = task.problem, depth * depths.halves
     start = starting(problem, fractional, depth)
-    needed = None
+    _, guessed = depths.guess(depth)
+    best = None
     # a pipeline that hardly is one may be better off as none
     for segments in (guessed, 1) if 1 < guessed <= rounds else (guessed,):
         if task.over:
-            return None
+            return best
         filled = staged(
             problem,
             rounds,
             segments,
             start,
             scale=fractional.seconds,
-            wait=wait,
+            wait=depths.wait,
             seed=task.seed,
             stop=lambda: task.over,
         )
         if filled is not None:
-            busy = filled.routes.columns.usage(problem).T @ filled.shares
-            needed = min(float(busy.max(initial=0.0)), float("inf") if needed is None else needed)
-            yield assembly.draft_of(
+            draft = assembly.draft_of(
                 problem,
                 filled.routes,
                 filled.shares,
@@ -140,7 +153,10 @@ def _filled(
                 launch_ns=task.launch_ns,
                 segments=filled.segments,
             )
-    return needed
+            yield draft
+            seconds = draft.pipeline(problem, task.launch_ns).seconds(draft.segments)
+            best = seconds if best is None else min(best, seconds)
+    return best
 
 
 def draft_of(problem: Problem, fractional: Fractional, launch_ns: float) -> Draft:
