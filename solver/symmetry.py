@@ -76,14 +76,14 @@ def find_group(routes: Routes, demand: Demand) -> Group | None:
     if routes.ranks != demand.ranks:
         return None
     checker = Checker(routes)
-    everyone = _device_order(routes)
-    whole = [*_rotations(everyone, routes.ranks), *_turns(everyone)]
+    everyone = device_order(routes)
+    whole = [*rotations(everyone, routes.ranks), *_turns(everyone)]
     found = _combined([image for image in whole if not _fixes(image)], checker, demand)
     if found is not None or routes.ranks <= PARTIAL:
         return found
     some = [
         _combined(images, checker, demand)
-        for images in (_turns(everyone), _rotations(checker.alike(everyone), routes.ranks))
+        for images in (_turns(everyone), rotations(checker.alike(everyone), routes.ranks))
     ]
     return max((group for group in some if group is not None), key=lambda group: group.order, default=None)
 
@@ -114,8 +114,8 @@ def _combined(candidates: Iterable[np.ndarray], checker: Checker, demand: Demand
         generators=np.stack(generators),
         elements=elements,
         fixed=generators[0] == np.arange(ranks),
-        representatives=np.flatnonzero(_orbits(generators, ranks, smallest=True)),
-        link_orbit=_orbits(link_images, len(checker.routes.topology.links)),
+        representatives=np.flatnonzero(orbits(generators, ranks, smallest=True)),
+        link_orbit=orbits(link_images, len(checker.routes.topology.links)),
     )
 
 
@@ -124,12 +124,12 @@ def _fixes(image: np.ndarray) -> bool:
     return bool((image == np.arange(len(image))).any())
 
 
-def _device_order(routes: Routes) -> np.ndarray:
+def device_order(routes: Routes) -> np.ndarray:
     """Ranks in the topology's order of devices."""
     return np.argsort([routes.topology.index[device] for device in routes.devices], kind="stable")
 
 
-def _rotations(order: np.ndarray, ranks: int) -> list[np.ndarray]:
+def rotations(order: np.ndarray, ranks: int) -> list[np.ndarray]:
     """Rotations by s inside consecutive blocks of B of the given ranks, the longest cycles first."""
     count = len(order)
     position = np.arange(count)
@@ -189,7 +189,7 @@ def _closure(generators: list[np.ndarray]) -> np.ndarray | None:
     return np.stack(list(found.values()))
 
 
-def _orbits(images: list[np.ndarray], count: int, *, smallest: bool = False) -> np.ndarray:
+def orbits(images: list[np.ndarray], count: int, *, smallest: bool = False) -> np.ndarray:
     """[count] label of each item's orbit, or whether it is the smallest of its orbit."""
     rows = np.tile(np.arange(count), len(images))
     graph = sparse.coo_matrix((np.ones(len(rows)), (rows, np.concatenate(images))), shape=(count, count))

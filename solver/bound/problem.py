@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from solver.stabiliser import find_stabiliser
 from solver.symmetry import Group, find_group
 from synth.collective import Collective, Demand
 from synth.topology import Routes
@@ -85,7 +86,7 @@ class Problem:
         routes.require_connected()
         blocks = demand.blocks
         count = len(blocks.size)
-        group = find_group(routes, demand) if symmetric else None
+        group = _symmetries(routes, demand) if symmetric else None
         ranks = np.arange(routes.ranks) if group is None else group.representatives
         match demand.collective:
             case Collective.ALLTOALL | Collective.SENDRECV:
@@ -159,6 +160,13 @@ class Problem:
         weights = np.where(self.routes.exists, (self.crossing @ prices).reshape(ranks, ranks), np.inf)
         np.fill_diagonal(weights, 0.0)
         return weights
+
+
+def _symmetries(routes: Routes, demand: Demand) -> Group | None:
+    """What machine and demand have."""
+    if demand.root is None:
+        return find_group(routes, demand)
+    return find_stabiliser(routes, demand.root) if routes.ranks == demand.ranks else None
 
 
 def _one_per_orbit(commodities: Commodities, group: Group, *, shared: bool) -> Commodities:

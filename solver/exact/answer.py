@@ -83,7 +83,7 @@ def solve(
     """
     began = time.monotonic()
     routes = Routes.among(topology, ranks)
-    symmetric = routes.ranks > PLAIN_RANKS
+    symmetric = routes.ranks > PLAIN_RANKS and not demand.collective.rooted
     problem = Problem.of(routes, demand, symmetric=symmetric)
     check(problem)
     solved = portfolio.solve(
