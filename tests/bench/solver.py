@@ -87,7 +87,7 @@ def _row(
     ring = tuple((r, (r + 1) % count) for r in range(count)) if collective is Collective.SENDRECV else ()
     demand = Demand(collective=collective, ranks=count, bytes=size, root=0 if collective.rooted else None, pairs=ring)
     if args.skew is not None and collective is Collective.ALLTOALL:
-        demand = replace(demand, matrix=_skewed(count, size, args.skew))
+        demand = replace(demand, matrix=skewed(count, size, args.skew))
     began = time.process_time()
     solved = portfolio.solve(
         machine,
@@ -127,7 +127,7 @@ def _row(
     }
 
 
-def _skewed(ranks: int, size: int, skew: float) -> np.ndarray:
+def skewed(ranks: int, size: int, skew: float) -> np.ndarray:
     """[ranks, ranks] bytes of one step of a router, eight experts on each rank; no rank sends more than ``size``."""
     matrix = next(drifting_zipf(ranks, 1, skew=skew, seed=1, experts=8 * ranks)).astype(np.float64)
     return np.asarray(np.floor(matrix * (size / matrix.sum(axis=1).max())))
