@@ -25,7 +25,9 @@ from solver.bound.problem import Problem
 
 TOLERANCE = 1e-4
 WARM_UP = 8
-"""Steps of multiplicative weights before the first linear program."""
+"""Steps of multiplicative weights before the first linear program, .."""
+WARM_COLUMNS = 8_000
+""".. fewer where they would give it more columns than this: it would take longer then than all further steps."""
 LARGE = 256
 """Beyond so many ranks pricing is dearer than the linear program."""
 PATIENCE = 6
@@ -157,6 +159,7 @@ def generate(
     exact = pricer is cheapest
     rows = problem.crossing.shape[1]
     best_prices = _even_prices(problem) if known_prices is None else known_prices
+    warm_up = min(warm_up, max(WARM_COLUMNS // len(problem.moving), 1))
     warm = warm_up if problem.routes.ranks <= LARGE else min(warm_up, 2)
     best_bound = known_bound
     columns, costs = pricer(problem, best_prices)
