@@ -45,6 +45,9 @@ BASELINE_RANKS = 128
 QUIET_SECONDS = 1.0
 """The steps of the linear program are reported this far apart."""
 
+PLANNED = 4096
+"""Beyond so many ranks only bounds are proven: plans are sought among all pairs of ranks."""
+
 EXPANDED = 64
 """Up to so many ranks plans are written out in full; larger ones list one representative per orbit."""
 
@@ -152,11 +155,14 @@ def solve(
 
     Raises:
         TopologyError: the ranks make no sense on the topology or cannot reach each other.
-        SolveError: no strategy serves the request.
+        SolveError: no strategy serves the request, or there are too many ranks.
         InputError: ``start`` is for another collective or other ranks.
     """
     began = time.monotonic()
-    problem = Problem.of(Routes.among(topology, ranks), demand, symmetric=symmetric)
+    routes = Routes.among(topology, ranks)
+    if routes.ranks > PLANNED:
+        raise SolveError(f"plans are made for up to {PLANNED} ranks, not {routes.ranks}; synth bound still bounds them")
+    problem = Problem.of(routes, demand, symmetric=symmetric)
     earlier = beginning(problem, start)
     find = partial(
         generate,

@@ -9,12 +9,14 @@ they merge orbits. All are checked as those of :mod:`solver.symmetry` are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from solver.automorphism import Checker
-from solver.symmetry import Group, device_order, orbits, rotations
+from solver.symmetry import device_order, rotations
 from synth.topology import Routes
+from synth.topology.automorphism import Checker
+from synth.topology.group import Group, orbit_labels
 
 MOST = 128
 """Groups have at most so many elements."""
@@ -25,34 +27,25 @@ MERGES = 0.8
 def find_stabiliser(routes: Routes, root: int) -> Group | None:
     """A group under which the machine looks the same from the root; None where there is none."""
     checker = Checker(routes)
-    elements = np.arange(routes.ranks)[None]
-    generators: list[np.ndarray] = []
-    link_images: list[np.ndarray] = []
-    orbit = np.arange(len(routes.topology.links))
+    found: Group | None = None
+    orbits = len(routes.topology.links)
     for image in _candidates(routes, root):
-        if (elements == image).all(axis=1).any():
+        if found is not None and (found.elements == image).all(axis=1).any():
             continue
         links = checker.links_of(image)
         if links is None:
             continue
-        merged = orbits([*link_images, links], len(orbit))
-        if merged.max() + 1 > MERGES * (orbit.max() + 1):
+        images = np.stack([links] if found is None else [*found.links, links])
+        merged = int(orbit_labels(images).max(initial=-1)) + 1
+        if merged > MERGES * orbits:
             continue
-        wider = _closure([*generators, image])
+        wider = Group.of_most(np.stack([image] if found is None else [*found.generators, image]), MOST)
         if wider is None:
             continue
-        elements, orbit = wider, merged
-        generators.append(image)
-        link_images.append(links)
-    if not generators:
-        return None
-    return Group(
-        generators=np.stack(generators),
-        elements=elements,
-        fixed=(elements == elements[0]).all(axis=0),
-        representatives=np.flatnonzero(orbits(generators, routes.ranks, smallest=True)),
-        link_orbit=orbit,
-    )
+        wider = replace(wider, links=images)
+        if checker.keeps_routes(wider):
+            found, orbits = wider, merged
+    return found
 
 
 def _candidates(routes: Routes, root: int) -> Iterator[np.ndarray]:
@@ -61,7 +54,7 @@ def _candidates(routes: Routes, root: int) -> Iterator[np.ndarray]:
     names = [routes.topology.device(id).node for id in routes.devices]
     node = np.unique([name or "" for name in names], return_inverse=True)[1]
     elsewhere = order[node[order] != node[root]]
-    turns = rotations(elsewhere, ranks)
+    turns = list(rotations(elsewhere, ranks))
     yield from (turn for turn in turns if (node[turn] != node)[elsewhere].all())
     position = int(np.flatnonzero(order == root)[0])
     sizes = np.bincount(node)
@@ -98,16 +91,3 @@ def _permuted(order: np.ndarray, moved: np.ndarray) -> np.ndarray:
     image = np.empty_like(order)
     image[order] = order[moved]
     return image
-
-
-def _closure(generators: list[np.ndarray]) -> np.ndarray | None:
-    """[order, ranks] all products, the identity first; None where there are too many."""
-    identity = np.arange(len(generators[0]))
-    found = {identity.tobytes(): identity}
-    frontier = [identity]
-    while frontier and len(found) <= MOST:
-        products = [generator[element] for element in frontier for generator in generators]
-        fresh = {product.tobytes(): product for product in products}
-        frontier = [product for key, product in fresh.items() if key not in found]
-        found |= fresh
-    return np.stack(list(found.values())) if len(found) <= MOST else None

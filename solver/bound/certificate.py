@@ -12,7 +12,7 @@ from solver.bound.generation import Fractional, generate
 from solver.bound.problem import Problem
 from solver.bound.shallow import farthest, limited
 from synth.collective import Demand
-from synth.plan import Certificate
+from synth.plan import Certificate, Symmetry
 from synth.topology import Routes, Topology
 from synth.verifier.certificate import latency_bound_ns, proven_bound_ns
 
@@ -32,6 +32,7 @@ class Bound:
         algbw_bytes_per_s: bytes / seconds.
         optimal: whether some fractional use of the links reaches the bandwidth bound.
         solve_seconds: what finding it took.
+        symmetry: by whose orbits the proof may be checked; of large machines only.
     """
 
     certificate: Certificate
@@ -40,6 +41,7 @@ class Bound:
     algbw_bytes_per_s: float
     optimal: bool
     solve_seconds: float
+    symmetry: Symmetry | None = None
 
 
 def certify(problem: Problem, prices: np.ndarray) -> Certificate:
@@ -85,9 +87,9 @@ def prove(
     """
     began = time.monotonic()
     problem = Problem.of(Routes.among(topology, ranks), demand, symmetric=True)
-    fractional = generate(
-        problem, deadline=began + time_limit, seed=seed, second=limited(max(farthest(problem), 2)), cancel=cancel
-    )
+    # shallow routes are for plans, and looked for among all pairs of ranks
+    second = limited(max(farthest(problem), 2)) if problem.kinds is None else None
+    fractional = generate(problem, deadline=began + time_limit, seed=seed, second=second, cancel=cancel)
     return bound_of(problem, fractional, began)
 
 
@@ -103,4 +105,5 @@ def bound_of(problem: Problem, fractional: Fractional, began: float, *, launch_n
         algbw_bytes_per_s=problem.demand.bytes / seconds if seconds > 0 else 0.0,
         optimal=fractional.optimal,
         solve_seconds=time.monotonic() - began,
+        symmetry=None if problem.kinds is None else Symmetry.of(problem.kinds.group),
     )

@@ -58,6 +58,26 @@ class Columns:
         return cls.gather(commodity, np.concatenate(rows or [active]), np.concatenate(steps or [active]))
 
     @classmethod
+    def of_paths_back(cls, commodity: np.ndarray, root: int, end: np.ndarray, before: np.ndarray) -> Columns:
+        """Follow pointers from where paths end to where they start.
+
+        Args:
+            commodity: [n] labels.
+            root: where all paths start.
+            end: [n] where each ends.
+            before: [ranks] rank before each on the way from the root, itself for the root.
+        """
+        here, rows, steps = end.copy(), [], []
+        active = np.arange(len(end))
+        while len(active):
+            earlier = before[here[active]]
+            rows.append(active)
+            steps.append(earlier * len(before) + here[active])
+            here[active] = earlier
+            active = active[earlier != root]
+        return cls.gather(commodity, np.concatenate(rows[::-1] or [active]), np.concatenate(steps[::-1] or [active]))
+
+    @classmethod
     def of_trees(cls, commodity: np.ndarray, parents: np.ndarray, *, inward: bool) -> Columns:
         """Hops of trees.
 
@@ -101,8 +121,12 @@ class Columns:
         """[columns, rows] seconds each row of the problem is busy when the whole commodity takes the column."""
         size = problem.commodities.size[self.commodity]
         values = np.repeat(size, np.diff(self.starts))
-        hops = sparse.csr_matrix((values, self.hops, self.starts), shape=(len(self), problem.routes.ranks**2))
-        return sparse.csr_matrix(hops @ problem.crossing)
+        if problem.kinds is None:
+            hop, crossing = self.hops, problem.crossing
+        else:
+            hop, crossing = problem.kinds.of.ravel()[self.hops], problem.kind_crossing
+        hops = sparse.csr_matrix((values, hop, self.starts), shape=(len(self), crossing.shape[0]))
+        return sparse.csr_matrix(hops @ crossing)
 
     def entries(self, problem: Problem, row_of: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Starts, rows and values of these columns in a linear program: their commodity's row, and what they use.

@@ -63,7 +63,7 @@ class Master:
         self.problem = problem
         self.scale = scale
         moving = problem.moving
-        self.rows = problem.crossing.shape[1]
+        self.rows = problem.rows
         self.row_of = np.full(len(problem.commodities), -1)
         self.row_of[moving] = self.rows + np.arange(len(moving))
         target = np.zeros(len(moving)) if problem.paired else np.ones(len(moving))
@@ -157,7 +157,7 @@ def generate(
         return time.monotonic() > deadline or cancel()
 
     exact = pricer is cheapest
-    rows = problem.crossing.shape[1]
+    rows = problem.rows
     best_prices = _even_prices(problem) if known_prices is None else known_prices
     warm_up = min(warm_up, max(WARM_COLUMNS // len(problem.moving), 1))
     warm = warm_up if problem.routes.ranks <= LARGE else min(warm_up, 2)
@@ -223,8 +223,8 @@ def generate(
 
 def _even_prices(problem: Problem) -> np.ndarray:
     """Equal prices on all links that some route crosses."""
-    used = np.zeros(problem.crossing.shape[1])
-    used[np.unique(problem.crossing.indices)] = 1.0
+    used = np.zeros(problem.rows)
+    used[problem.crossed] = 1.0
     if problem.group is not None:
         used *= np.bincount(problem.group.link_orbit)
     return np.asarray(used / max(used.sum(), 1.0))
@@ -236,7 +236,7 @@ def _warm_up(problem: Problem, columns: Columns, pricer: Pricer, *, steps: int, 
     Source: Young, "Randomized rounding without solving the linear program", 1995.
     """
     found: list[Columns] = []
-    load = np.zeros(problem.crossing.shape[1])
+    load = np.zeros(problem.rows)
     even = _even_prices(problem)
     for step in range(1, steps + 1):
         if stop():

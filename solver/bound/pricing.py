@@ -9,7 +9,9 @@ import numpy as np
 
 from solver.bound.columns import Columns
 from solver.bound.problem import Problem, Shape
+from synth.collective import by_orbit
 from synth.collective.cheapest import least_tree_prices, min_arborescences
+from synth.topology.kinds import Kinds
 
 
 class Pricer(Protocol):
@@ -30,6 +32,8 @@ class Pricer(Protocol):
 
 def cheapest(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]:
     """The cheapest route of every moving commodity: exact, so that the prices prove a bound."""
+    if problem.kinds is not None:
+        return _cheapest_by_orbit(problem, problem.kinds, problem.kind_weights(prices))
     commodities, weights = problem.commodities, problem.weights(prices)
     parts, costs = [], []
     for shape, mine in of_each_shape(problem):
@@ -47,9 +51,34 @@ def cheapest(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]
                 cost, parents = least_tree_prices(toward, root, members), pruned(parents, members)
             parts.append(Columns.of_trees(mine, parents, inward=inward))
             costs.append(cost)
+    return _in_order(parts, costs)
+
+
+def _in_order(parts: list[Columns], costs: list[np.ndarray]) -> tuple[Columns, np.ndarray]:
     columns = Columns.join(parts)
     order = np.argsort(columns.commodity, kind="stable")
     return columns.take(order), np.concatenate(costs)[order]
+
+
+def _cheapest_by_orbit(problem: Problem, kinds: Kinds, price: np.ndarray) -> tuple[Columns, np.ndarray]:
+    """The same from the prices of kinds of hops, for the roots that represent an orbit."""
+    commodities = problem.commodities
+    parts, costs = [], []
+    for shape, mine in of_each_shape(problem):
+        root = commodities.root[mine]
+        if shape is Shape.PATH:
+            for start in np.unique(root).tolist():
+                here = mine[root == start]
+                distance, before = by_orbit.shortest_from(kinds, price, start)
+                parts.append(Columns.of_paths_back(here, start, commodities.end[here], before))
+                costs.append(distance[commodities.end[here]])
+        else:
+            inward = shape is Shape.IN_TREE
+            trees = by_orbit.Trees(kinds, price, inward=inward)
+            parents = np.stack([trees.parents(start) for start in root.tolist()])
+            parts.append(Columns.of_trees(mine, parents, inward=inward))
+            costs.append(trees.prices[kinds.group.orbit[root]])
+    return _in_order(parts, costs)
 
 
 def of_each_shape(problem: Problem) -> Iterator[tuple[Shape, np.ndarray]]:

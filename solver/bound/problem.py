@@ -14,9 +14,13 @@ import numpy as np
 from scipy import sparse
 
 from solver.stabiliser import find_stabiliser
-from solver.symmetry import Group, find_group
+from solver.symmetry import find_group
 from synth.collective import Collective, Demand
+from synth.errors import SolveError
 from synth.topology import Routes
+from synth.topology.group import Group
+from synth.topology.kinds import Kinds
+from synth.verifier.certificate import ONE_BY_ONE
 
 NEGLIGIBLE = 1e-9
 """Blocks smaller than this part of the largest do not take part in the program; they get a cheapest route after it."""
@@ -82,12 +86,24 @@ class Problem:
 
         Raises:
             TopologyError: some rank cannot reach another.
+            SolveError: there are too many ranks that do not look alike.
         """
         routes.require_connected()
-        blocks = demand.blocks
-        count = len(blocks.size)
         group = _symmetries(routes, demand) if symmetric else None
+        if group is not None:
+            routes = routes.under(group)
+        elif routes.ranks > ONE_BY_ONE:
+            raise SolveError(
+                f"{demand.collective.value} among {routes.ranks} ranks of {routes.topology.name}: no symmetries were "
+                f"found that make them alike, and more than {ONE_BY_ONE} cannot be looked at one by one; choose fewer"
+            )
         ranks = np.arange(routes.ranks) if group is None else group.representatives
+        if group is not None and demand.collective is Collective.ALLTOALL:
+            blocks, number = demand.blocks_from(ranks)
+        else:
+            blocks = demand.blocks
+            number = np.arange(len(blocks.size))
+        count = len(blocks.size)
         match demand.collective:
             case Collective.ALLTOALL | Collective.SENDRECV:
                 shape, root, end, block = np.zeros(count), blocks.origin, blocks.target, np.arange(count)
@@ -100,7 +116,7 @@ class Problem:
             case Collective.ALLREDUCE:
                 shape = np.repeat([Shape.IN_TREE, Shape.OUT_TREE], len(ranks))
                 root, end, block = np.tile(ranks, 2), np.full(2 * len(ranks), -1), np.zeros(2 * len(ranks), dtype=int)
-        commodities = Commodities(shape.astype(np.int64), root, end, blocks.size[block], block)
+        commodities = Commodities(shape.astype(np.int64), root, end, blocks.size[block], number[block])
         if group is not None:
             commodities = _one_per_orbit(commodities, group, shared=demand.collective is Collective.ALLREDUCE)
         return cls(
@@ -111,20 +127,53 @@ class Problem:
             group=group,
         )
 
+    @property
+    def kinds(self) -> Kinds | None:
+        """Kinds of hops, by which a large machine with symmetries is priced."""
+        return self.routes.kinds
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are: links, or orbits of links."""
+        return len(self.routes.topology.links) if self.group is None else len(self._orbit_sizes)
+
+    @cached_property
+    def crossed(self) -> np.ndarray:
+        """Positions of the rows that some route crosses."""
+        return np.unique((self.crossing if self.kinds is None else self.kind_crossing).indices)
+
     @cached_property
     def crossing(self) -> sparse.csr_matrix:
         """[pairs, rows] seconds a byte, shared out among the pair's route and its images, keeps each link busy."""
         routes, group = self.routes, self.group
+        pairs = routes.ranks**2
+        if self.kinds is not None:
+            hop = (np.ones(pairs), self.kinds.of.ravel(), np.arange(pairs + 1))
+            return sparse.csr_matrix(
+                sparse.csr_matrix(hop, shape=(pairs, self.kind_crossing.shape[0])) @ self.kind_crossing
+            )
         values = 1.0 / routes.topology.bytes_per_s[routes.links]
-        shape = (routes.ranks**2, len(routes.topology.links))
-        crossing = sparse.csr_matrix((values, routes.links, routes.starts), shape=shape)
+        crossing = sparse.csr_matrix((values, routes.links, routes.starts), shape=(pairs, len(routes.topology.links)))
         if group is None:
             return crossing
         orbit = group.link_orbit
-        rows = sparse.csr_matrix(
-            (1.0 / np.bincount(orbit)[orbit], (np.arange(len(orbit)), orbit)), shape=(len(orbit), orbit.max() + 1)
-        )
+        rows = sparse.csr_matrix((1.0 / self._orbit_sizes[orbit], (np.arange(len(orbit)), orbit)))
         return sparse.csr_matrix(crossing @ rows)
+
+    @cached_property
+    def kind_crossing(self) -> sparse.csr_matrix:
+        """[kinds, rows] seconds a byte over a hop of each kind, shared out among its images, keeps each link busy."""
+        assert self.kinds is not None
+        assert self.group is not None
+        rate = np.empty(self.rows)
+        rate[self.group.link_orbit] = self.routes.topology.bytes_per_s
+        return sparse.csr_matrix(self.kinds.crossings @ sparse.diags(1.0 / (rate * self._orbit_sizes)))
+
+    @cached_property
+    def _orbit_sizes(self) -> np.ndarray:
+        """[rows] links in each orbit."""
+        assert self.group is not None
+        return np.bincount(self.group.link_orbit)
 
     @property
     def listed(self) -> Group | None:
@@ -145,8 +194,7 @@ class Problem:
         """[links] price of one second of each link, from the prices of rows."""
         if self.group is None:
             return prices
-        orbit = self.group.link_orbit
-        return np.asarray((prices / np.bincount(orbit))[orbit])
+        return np.asarray((prices / self._orbit_sizes)[self.group.link_orbit])
 
     @cached_property
     def moving(self) -> np.ndarray:
@@ -157,8 +205,18 @@ class Problem:
     def weights(self, prices: np.ndarray) -> np.ndarray:
         """[ranks, ranks] price of one byte over each hop, where a second of link e costs ``prices[e]``."""
         ranks = self.routes.ranks
-        weights = np.where(self.routes.exists, (self.crossing @ prices).reshape(ranks, ranks), np.inf)
+        weights: np.ndarray
+        if self.kinds is None:
+            weights = np.where(self.routes.exists, (self.crossing @ prices).reshape(ranks, ranks), np.inf)
+        else:
+            weights = self.kind_weights(prices)[self.kinds.of]
         np.fill_diagonal(weights, 0.0)
+        return weights
+
+    def kind_weights(self, prices: np.ndarray) -> np.ndarray:
+        """[kinds] price of one byte over a hop of each kind, infinite for kind 0."""
+        weights = np.asarray(self.kind_crossing @ prices)
+        weights[0] = np.inf
         return weights
 
 

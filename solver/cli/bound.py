@@ -1,4 +1,4 @@
-"""``synth bound``: the least time any schedule can take, with its proof."""
+"""``synth bound``: the least time any schedule can take, with its proof, in a form that ``synth check`` reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 from solver.bound import prove
 from solver.cli import request
 from synth.cli.answer import Answer
-from synth.plan.codec import certificate_to_document
+from synth.plan.claim import Claim
 from synth.units import format_bytes, format_rate, format_seconds
 
 
@@ -29,11 +29,10 @@ def run(args: argparse.Namespace) -> Answer:
             cancel=interrupt,
         )
     certificate = bound.certificate
-    document = {
+    claim = Claim(ranks=asked.ranks, demand=asked.demand, certificate=certificate, symmetry=bound.symmetry)
+    document = claim.to_document() | {
         "bound_seconds": bound.seconds,
         "algbw_bytes_per_s": bound.algbw_bytes_per_s,
-        "bytes": asked.demand.bytes,
-        "certificate": certificate_to_document(certificate),
         "bandwidth_bound_seconds": certificate.bound_ns * 1e-9,
         "latency_bound_seconds": (certificate.latency_bound_ns or 0.0) * 1e-9,
         "binding": bound.binding,

@@ -13,7 +13,7 @@ from solver.bound import Fractional, Problem
 from solver.schedule.timing import Pipeline
 from synth.collective import Collective
 from synth.documents import Json
-from synth.plan import Chunks, Plan, Transfers
+from synth.plan import Chunks, Plan, Symmetry, Transfers
 from synth.plan.sizes import chunk_bytes
 from synth.simulator import Cost, simulate
 
@@ -88,7 +88,7 @@ class Draft:
             chunks=self.chunks,
             transfers=self.transfers,
             demand=demand.matrix,
-            symmetry=None if self.whole or problem.listed is None else problem.listed.symmetry,
+            symmetry=None if self.whole or problem.listed is None else Symmetry.of(problem.listed),
         )
 
     def pipeline(self, problem: Problem, launch_ns: float) -> Pipeline:

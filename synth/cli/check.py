@@ -1,4 +1,4 @@
-"""``synth check``: whether a plan or an MSCCL XML program is right, and whether a plan's stated bound is proven."""
+"""``synth check``: whether a plan or an MSCCL XML program is right, and whether a stated bound is proven."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from synth import documents
 from synth import plan as plans
 from synth.cli.answer import Answer
 from synth.cli.inputs import read_topology
+from synth.errors import InputError
 from synth.formats import msccl_xml
 from synth.plan import Plan
+from synth.plan.claim import Claim
 from synth.topology import Topology, catalog
-from synth.units import parse_size
-from synth.verifier import Violation, bound_checkable, verify
+from synth.units import format_bytes, format_seconds, parse_size
+from synth.verifier import Violation, bound_checkable, verify, verify_claim
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("plan", metavar="PLAN_OR_XML", help="plan document, or MSCCL XML of either dialect")
+    parser.add_argument(
+        "plan", metavar="PLAN_OR_XML", help="plan document, MSCCL XML of either dialect, or what synth bound said"
+    )
     parser.add_argument("--topology", metavar="TOPO", help="file or catalog name; found in the catalog when left out")
     parser.add_argument("--bytes", metavar="N", help="size the stated bound is for, where the plan does not say")
     parser.add_argument(
@@ -34,7 +38,10 @@ def run(args: argparse.Namespace) -> Answer:
     data = documents.read_bytes(args.plan)
     if msccl_xml.looks_like_xml(data):
         return check_xml(args, data)
-    plan = plans.from_document(documents.parse(data, subject=args.plan), subject=args.plan)
+    document = documents.parse(data, subject=args.plan)
+    if isinstance(document, dict) and "bound_seconds" in document and "format" not in document:
+        return check_claim(args, Claim.from_document(document, subject=args.plan))
+    plan = plans.from_document(document, subject=args.plan)
     topology = read_topology(args.topology) if args.topology else find_in_catalog(plan)
     bytes = None if args.bytes is None else parse_size(args.bytes, subject="--bytes")
     violations = verify(plan, topology, bytes=bytes)
@@ -48,6 +55,25 @@ def run(args: argparse.Namespace) -> Answer:
     summary = f"{plan.collective.value} of {len(plan.ranks)} ranks, {plan.rounds} rounds"
     more = {"bound_checked": bound_checked, "topology": None if topology is None else topology.fingerprint}
     return verdict(violations, more, summary, [remark])
+
+
+def check_claim(args: argparse.Namespace, claim: Claim) -> Answer:
+    """Check a bound by itself."""
+    if not args.topology:
+        raise InputError(
+            f"{args.plan}: is a bound; give the machine that it is for with --topology", subject="--topology"
+        )
+    topology = read_topology(args.topology)
+    violations = verify_claim(claim, topology)
+    demand, certificate = claim.demand, claim.certificate
+    summary = (
+        f"{demand.collective.value} of {format_bytes(demand.bytes)} among {demand.ranks} ranks of {topology.name} "
+        f"takes at least {format_seconds(certificate.bound_ns * 1e-9)}"
+    )
+    remark = "the stated bound is proven"
+    if claim.symmetry is not None:
+        remark += f", by the orbits of {claim.symmetry.order} symmetries that were checked"
+    return verdict(violations, {"bound_checked": True, "topology": topology.fingerprint}, summary, [remark])
 
 
 def check_xml(args: argparse.Namespace, data: bytes) -> Answer:

@@ -14,20 +14,23 @@ from synth.topology.model import abridge
 
 
 def read_topology(name: str) -> Topology:
-    """A topology by file name or catalog name; a file wins.
+    """A topology by file name or catalog name, of any size of a family; a file wins.
 
     Raises:
         InputError: neither exists, or the file is no topology.
     """
     if os.path.exists(name):
         return topology.load(name)
-    if name in catalog.names():
+    try:
         return catalog.build(name)
-    if os.sep in name or name.endswith(".json"):
-        raise InputError(f"{name}: no such file", subject=name)
-    raise NotFoundError(
-        f"{name}: is neither a file nor a catalog machine; the catalog has {', '.join(catalog.names())}", subject=name
-    )
+    except NotFoundError:
+        if os.sep in name or name.endswith(".json"):
+            raise InputError(f"{name}: no such file", subject=name) from None
+        raise NotFoundError(
+            f"{name}: is neither a file nor a catalog machine; the catalog has {', '.join(catalog.names())}, and their "
+            "families in other sizes",
+            subject=name,
+        ) from None
 
 
 def read_ranks(text: str | None, machine: Topology) -> tuple[str, ...]:

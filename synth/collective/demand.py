@@ -139,6 +139,20 @@ class Demand:
         if len(set(self.pairs)) != len(self.pairs):
             raise DemandError(f"{name}: a pair is listed twice", subject="pairs")
 
+    def row(self, rank: int) -> np.ndarray:
+        """[ranks] bytes an alltoall moves from one rank to each, 0 to itself."""
+        sizes = np.full(self.ranks, self.bytes / self.ranks) if self.matrix is None else self.matrix[rank].astype(float)
+        sizes[rank] = 0.0
+        return sizes
+
+    def blocks_from(self, origins: np.ndarray) -> tuple[Blocks, np.ndarray]:
+        """Those blocks of an alltoall that start at some ranks, ascending, and their positions in :attr:`blocks`."""
+        origin, target = (axis.ravel() for axis in np.meshgrid(origins, np.arange(self.ranks), indexing="ij"))
+        travels = origin != target
+        size = np.concatenate([self.row(rank) for rank in origins.tolist()])
+        position = origin * (self.ranks - 1) + target - (target > origin)
+        return Blocks(origin[travels], target[travels], size[travels]), position[travels]
+
     @cached_property
     def blocks(self) -> Blocks:
         """What must move, in a fixed order; blocks of zero bytes are kept, so that a plan covers every pair."""

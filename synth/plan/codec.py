@@ -43,11 +43,13 @@ def to_document(plan: Plan) -> dict[str, Json]:
     if plan.demand is not None:
         document["demand"] = matrix_to_document(plan.demand)
     if plan.symmetry is not None:
-        document["symmetry"] = {
-            "generators": [list(image) for image in plan.symmetry.generators],
-            "order": plan.symmetry.order,
-        }
+        document["symmetry"] = symmetry_to_document(plan.symmetry)
     return document
+
+
+def symmetry_to_document(symmetry: Symmetry) -> dict[str, Json]:
+    """The symmetries as plain JSON values."""
+    return {"generators": [list(image) for image in symmetry.generators], "order": symmetry.order}
 
 
 def columns_to_document(columns: Chunks | Transfers) -> dict[str, list[int]]:
@@ -77,7 +79,7 @@ def from_document(document: Json, *, subject: str = "plan") -> Plan:
     fields = Fields(document, f"{subject}#")
     fields.format(FORMAT)
     collective = parse_collective(fields.text("collective"))
-    ranks = _ranks(fields)
+    ranks = ranks_from_document(fields)
     helpers = fields.integer("helpers", most=len(ranks) - 1) if fields.value.get("helpers") is not None else 0
     root = fields.integer("root", most=len(ranks) - helpers - 1) if fields.value.get("root") is not None else None
     if collective.rooted and root is None:
@@ -96,15 +98,16 @@ def from_document(document: Json, *, subject: str = "plan") -> Plan:
         denominator=fields.integer("denominator", least=1, most=2**53),
         chunks=chunks,
         transfers=transfers_from_document(fields.object("transfers"), len(ranks), len(chunks)),
-        certificate=_certificate(fields) if fields.value.get("certificate") is not None else None,
+        certificate=certificate_from_document(fields) if fields.value.get("certificate") is not None else None,
         predicted=_predicted(fields) if fields.value.get("predicted") is not None else None,
         demand=_demand(fields, len(ranks) - helpers) if fields.value.get("demand") is not None else None,
-        symmetry=_symmetry(fields, len(ranks)) if fields.value.get("symmetry") is not None else None,
+        symmetry=symmetry_from_document(fields, len(ranks)) if fields.value.get("symmetry") is not None else None,
         solver=fields.object("solver").value if "solver" in fields.value else {},
     )
 
 
-def _ranks(fields: Fields) -> tuple[str, ...]:
+def ranks_from_document(fields: Fields) -> tuple[str, ...]:
+    """Read the device id of each rank."""
     ranks = fields.items("ranks", most=MAX_RANKS)
     if not ranks or not all(isinstance(rank, str) for rank in ranks):
         raise fields.error("ranks", "must be an array of device ids, at least one")
@@ -150,7 +153,8 @@ def _columns(fields: Fields, bounds: dict[str, tuple[int, int]]) -> list[np.ndar
     return columns
 
 
-def _certificate(fields: Fields) -> Certificate:
+def certificate_from_document(fields: Fields) -> Certificate:
+    """Read the certificate of a document."""
     inner = fields.object("certificate")
     kind = inner.text("kind")
     latency = inner.number("latency_bound_ns") if inner.value.get("latency_bound_ns") is not None else None
@@ -187,7 +191,8 @@ def _demand(fields: Fields, members: int) -> np.ndarray:
     return matrix
 
 
-def _symmetry(fields: Fields, ranks: int) -> Symmetry:
+def symmetry_from_document(fields: Fields, ranks: int) -> Symmetry:
+    """Read the symmetries of a document."""
     inner = fields.object("symmetry")
     generators = inner.items("generators", most=64)
     for position, image in enumerate(generators):

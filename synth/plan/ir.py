@@ -14,6 +14,7 @@ import numpy as np
 
 from synth.collective import Collective
 from synth.documents import Json
+from synth.topology.group import Group
 
 MAX_BYTES = 2**62
 """``bytes.max`` of a plan that was chosen for every size."""
@@ -99,6 +100,11 @@ class Symmetry:
 
     generators: tuple[tuple[int, ...], ...]
     order: int
+
+    @classmethod
+    def of(cls, group: Group) -> Symmetry:
+        """The group of some symmetries, as plans state it."""
+        return cls(tuple(map(tuple, group.generators.tolist())), group.order)
 
 
 @dataclass(frozen=True, slots=True)

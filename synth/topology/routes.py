@@ -3,25 +3,35 @@
 ``route(a, b)`` is the path that passes through no other GPU: fewest links first, then the widest (largest smallest
 rate), then the smallest ids. It models what NCCL uses for a send from a to b. No such path: the pair cannot
 exchange directly.
+
+Routes are found from one rank at a time, when they are asked for. Under a group of symmetries those from one rank of
+each orbit are found, and the others are their images.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from synth.errors import TopologyError
+from synth.topology.group import Group
+from synth.topology.kinds import Kinds
 from synth.topology.model import DeviceKind, Topology, abridge
+
+BY_KIND = 256
+"""Beyond so many ranks, hops that symmetries make alike are priced by their kind and not one by one."""
 
 
 def routes_from(topology: Topology, source: str, targets: Sequence[str]) -> list[tuple[int, ...] | None]:
     """Routes from one GPU to several, each the positions of its links in order, or None where there is none."""
     start = topology.index[source]
     hops, levels = _forward(topology, start)
-    return [_trace(topology, start, topology.index[target], hops, levels) for target in targets]
+    return [_trace(topology, start, topology.index[target], hops, levels, set()) for target in targets]
 
 
 @dataclass(slots=True)
@@ -62,9 +72,14 @@ def _forward(topology: Topology, start: int) -> tuple[dict[int, int], dict[int, 
 
 
 def _trace(
-    topology: Topology, start: int, end: int, level: dict[int, int], reached: dict[int, _Reached]
+    topology: Topology,
+    start: int,
+    end: int,
+    level: dict[int, int],
+    reached: dict[int, _Reached],
+    ties: set[tuple[int, int]],
 ) -> tuple[int, ...] | None:
-    """The widest shortest path to ``end`` with the smallest ids."""
+    """The widest shortest path to ``end`` with the smallest ids; ``ties`` gets (taken, not taken) where ids decided."""
     if end == start or end not in level:
         return None
     only = _only_path(topology, start, end, reached)
@@ -89,10 +104,17 @@ def _trace(
     path: list[int] = []
     device = start
     while device != end:
-        best = min(onward[device], key=lambda p: (topology.links[p].dst, -topology.links[p].bytes_per_s, p))
+        best = min(onward[device], key=lambda p: preference(topology, p))
+        ties.update((best, other) for other in onward[device] if other != best)
         path.append(best)
         device = topology.index[topology.links[best].dst]
     return tuple(path)
+
+
+def preference(topology: Topology, position: int) -> tuple[str, float, int]:
+    """What decides between links that leave one device on equally short and wide paths; the least is taken."""
+    link = topology.links[position]
+    return link.dst, -link.bytes_per_s, position
 
 
 def _only_path(topology: Topology, start: int, end: int, reached: dict[int, _Reached]) -> tuple[int, ...] | None:
@@ -110,27 +132,63 @@ def _only_path(topology: Topology, start: int, end: int, reached: dict[int, _Rea
     return tuple(path)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Row:
+    """The routes from one rank.
+
+    Attributes:
+        targets: [routes] where they lead, ascending; ranks that have none are left out.
+        starts: [routes + 1] where each route's links begin in ``links``.
+        links: positions of links, route after route, each in order from sender to receiver.
+        latency_ns: [routes] sum of latencies.
+        ties: [choices, 2] links taken and not taken where only the ids decided; of found routes, not of images.
+    """
+
+    targets: np.ndarray
+    starts: np.ndarray
+    links: np.ndarray
+    latency_ns: np.ndarray
+    ties: np.ndarray
+
+    def image(self, ranks: np.ndarray, links: np.ndarray) -> Row:
+        """The row that a symmetry takes this one to.
+
+        Args:
+            ranks: [ranks] image of every rank.
+            links: [links] image of every link.
+        """
+        targets = ranks[self.targets]
+        order = np.argsort(targets)
+        sizes = np.diff(self.starts)[order]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        from_here = np.repeat(self.starts[:-1][order] - starts[:-1], sizes) + np.arange(starts[-1])
+        return Row(
+            targets=targets[order],
+            starts=starts,
+            links=links[self.links[from_here]],
+            latency_ns=self.latency_ns[order],
+            ties=np.zeros((0, 2), dtype=np.int64),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Routes:
-    """All routes among the ranks of a group, as flat columns; pair (a, b) is row ``a * ranks + b``.
+    """All routes among the ranks of a group, found from one rank at a time or, as flat columns, all at once.
 
     Attributes:
         topology: where they run.
         devices: the device id of each rank.
-        starts: [ranks^2 + 1] where each pair's links begin in ``links``.
-        links: positions of links, pair after pair, each in order from sender to receiver.
-        latency_ns: [ranks, ranks] sum of latencies; infinite where there is no route.
+        group: symmetries under which the image of every route is the route of the images; None where none are used.
     """
 
     topology: Topology
     devices: tuple[str, ...]
-    starts: np.ndarray
-    links: np.ndarray
-    latency_ns: np.ndarray
+    group: Group | None = None
+    _rows: dict[int, Row] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def among(cls, topology: Topology, devices: Sequence[str] | None = None) -> Routes:
-        """Find all routes among these GPUs (default: every GPU of the topology).
+        """The routes among these GPUs (default: every GPU of the topology).
 
         Raises:
             TopologyError: a device is not there, is no GPU, or stands twice.
@@ -142,36 +200,112 @@ class Routes:
         if len(set(ids)) != len(ids):
             double = next(id for id in ids if ids.count(id) > 1)
             raise TopologyError(f"{double}: stands twice among the ranks; each rank needs its own GPU", subject=double)
-        count = len(ids)
-        sizes = np.zeros(count * count, dtype=np.int64)
-        flat: list[int] = []
-        delays = topology.latency_ns.tolist()
-        latency = np.full((count, count), np.inf)
-        np.fill_diagonal(latency, 0.0)
-        for a, source in enumerate(ids):
-            for b, path in enumerate(routes_from(topology, source, ids)):
-                if path is not None:
-                    sizes[a * count + b] = len(path)
-                    flat.extend(path)
-                    latency[a, b] = sum(delays[p] for p in path)
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        return cls(
-            topology=topology,
-            devices=ids,
-            starts=starts,
-            links=np.array(flat, dtype=np.int64),
-            latency_ns=latency,
-        )
+        return cls(topology=topology, devices=ids)
+
+    def under(self, group: Group) -> Routes:
+        """The same routes, of which those from one rank of each orbit are found; the group was checked before."""
+        return replace(self, group=group)
 
     @property
     def ranks(self) -> int:
         """How many ranks the group has."""
         return len(self.devices)
 
+    def row(self, rank: int) -> Row:
+        """The routes from one rank, found now or known from before."""
+        row = self._rows.get(rank)
+        if row is None:
+            row = self._rows[rank] = self._found(rank)
+        return row
+
+    def _found(self, rank: int) -> Row:
+        topology = self.topology
+        start, delays = self._positions[rank], self._delays
+        level, reached = _forward(topology, start)
+        targets: list[int] = []
+        sizes: list[int] = []
+        links: list[int] = []
+        latency: list[float] = []
+        ties: set[tuple[int, int]] = set()
+        for target, end in enumerate(self._positions):
+            path = _trace(topology, start, end, level, reached, ties)
+            if path is not None:
+                targets.append(target)
+                sizes.append(len(path))
+                links.extend(path)
+                latency.append(sum(delays[p] for p in path))
+        return Row(
+            targets=np.array(targets, dtype=np.int64),
+            starts=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
+            links=np.array(links, dtype=np.int64),
+            latency_ns=np.array(latency, dtype=np.float64),
+            ties=np.array(sorted(ties), dtype=np.int64).reshape(-1, 2),
+        )
+
+    @cached_property
+    def kinds(self) -> Kinds | None:
+        """The kinds of hops under the group; None where there is no group, or few ranks."""
+        if self.group is None or self.ranks <= BY_KIND:
+            return None
+        return Kinds.told_apart([self.row(rank) for rank in self.group.representatives.tolist()], self.group)
+
+    @cached_property
+    def _positions(self) -> list[int]:
+        """Of the ranks' devices."""
+        return [self.topology.index[device] for device in self.devices]
+
+    @cached_property
+    def _delays(self) -> list[float]:
+        return self.topology.latency_ns.tolist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def _every_row(self) -> list[Row]:
+        """The routes from every rank."""
+        rows = self._rows
+        if self.group is None:
+            return [self.row(rank) for rank in range(self.ranks)]
+        for rank in self.group.representatives.tolist():
+            self.row(rank)
+        for rank, source, generator in self.group.made_from():
+            if rank not in rows:
+                rows[rank] = rows[source].image(self.group.generators[generator], self.group.links[generator])
+        return [rows[rank] for rank in range(self.ranks)]
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        """[ranks, ranks] links of each pair's route, 0 where there is none."""
+        sizes = np.zeros((self.ranks, self.ranks), dtype=np.int64)
+        for rank, row in enumerate(self._every_row):
+            sizes[rank, row.targets] = np.diff(row.starts)
+        return sizes
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """[ranks^2 + 1] where the links of each pair begin in ``links``; pair (a, b) is row ``a * ranks + b``."""
+        return np.concatenate([[0], np.cumsum(self._sizes.ravel())])
+
+    @cached_property
+    def links(self) -> np.ndarray:
+        """Positions of links, pair after pair, each in order from sender to receiver."""
+        return np.concatenate([row.links for row in self._every_row])
+
+    @cached_property
+    def latency_ns(self) -> np.ndarray:
+        """[ranks, ranks] sum of latencies; infinite where there is no route."""
+        if self.kinds is not None:
+            latency = self.kinds.latency_ns[self.kinds.of]
+            np.fill_diagonal(latency, 0.0)
+            return np.asarray(latency)
+        latency = np.full((self.ranks, self.ranks), np.inf)
+        np.fill_diagonal(latency, 0.0)
+        for rank, row in enumerate(self._every_row):
+            latency[rank, row.targets] = row.latency_ns
+        return latency
+
     @cached_property
     def exists(self) -> np.ndarray:
         """[ranks, ranks] whether the ordered pair has a route (False on the diagonal)."""
-        return (np.diff(self.starts) > 0).reshape(self.ranks, self.ranks)
+        return self._sizes > 0 if self.kinds is None else self.kinds.of > 0
 
     def route(self, a: int, b: int) -> np.ndarray:
         """Positions of the links from rank a to rank b; empty where there is no route."""
@@ -204,17 +338,28 @@ class Routes:
         Raises:
             TopologyError: naming one pair that cannot.
         """
-        reach = self.exists | np.eye(self.ranks, dtype=bool)
-        while True:
-            wider = reach | ((reach.astype(np.float32) @ reach.astype(np.float32)) > 0)
-            if (wider == reach).all():
-                break
-            reach = wider
-        if not reach.all():
-            a, b = np.argwhere(~reach)[0]
-            unreachable = [self.devices[i] for i in np.flatnonzero(~reach[a])]
-            raise TopologyError(
-                f"topology {self.topology.name}: {self.devices[a]} cannot reach {abridge(unreachable)}; "
-                "no link path joins them, even through the other ranks",
-                subject=f"{self.devices[a]}:{self.devices[b]}",
-            )
+        graph, ranks = self._relayed, np.array(self._positions)
+        component = connected_components(graph, connection="strong")[1][ranks]
+        if (component == component[0]).all():
+            return
+        for a in range(self.ranks):
+            reached = np.zeros(graph.shape[0], dtype=bool)
+            reached[breadth_first_order(graph, ranks[a], return_predecessors=False)] = True
+            unreachable = [self.devices[b] for b in np.flatnonzero(~reached[ranks])]
+            if unreachable:
+                raise TopologyError(
+                    f"topology {self.topology.name}: {self.devices[a]} cannot reach {abridge(unreachable)}; "
+                    "no link path joins them, even through the other ranks",
+                    subject=f"{self.devices[a]}:{unreachable[0]}",
+                )
+
+    @property
+    def _relayed(self) -> sparse.csr_matrix:
+        """[devices, devices] links that hops may cross: none of a GPU that is no rank."""
+        topology = self.topology
+        closed = np.array(topology.is_gpu)
+        closed[self._positions] = False
+        ends = np.array(topology.link_ends, dtype=np.int64).reshape(-1, 2)
+        ends = ends[~closed[ends].any(axis=1)]
+        count = len(topology.devices)
+        return sparse.csr_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))

@@ -4,6 +4,10 @@ For link lengths l, a hop's weight is the sum of l along its route. Every byte o
 of the cheapest way to deliver that block, and in time t link e offers at most rate(e) * t * l(e) of weight, so
 
     t >= sum over blocks (bytes * cheapest) / sum over links (rate * length).
+
+On a large machine one block of each orbit is looked at. That proves as much where permutations of the ranks are shown
+to be automorphisms of links and routes (:mod:`synth.topology.automorphism`), and leave lengths and demand as they are:
+then all blocks of an orbit have the same cheapest delivery.
 """
 
 from __future__ import annotations
@@ -12,11 +16,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from synth.collective import EVERY, Collective, Demand
+from synth.collective import EVERY, Collective, Demand, by_orbit
 from synth.collective.cheapest import cheapest_deliveries, shortest_paths
 from synth.errors import PlanError
 from synth.plan.ir import Certificate
 from synth.topology import Routes
+from synth.topology.kinds import Kinds
+
+ONE_BY_ONE = 4096
+"""Certificates of more ranks are checked by the orbits of symmetries only."""
 
 
 def proven_bound_ns(certificate: Certificate, routes: Routes, demand: Demand) -> float:
@@ -24,7 +32,8 @@ def proven_bound_ns(certificate: Certificate, routes: Routes, demand: Demand) ->
 
     Args:
         certificate: lengths in the order of ``routes.topology.links``, or one side of a cut.
-        routes: among the ranks, helpers last.
+        routes: among the ranks, helpers last; those under a group are looked at for one rank of each orbit, where the
+            lengths are the same on all links of an orbit and the demand is as symmetric.
         demand: what must be delivered.
 
     Raises:
@@ -62,10 +71,35 @@ def _lengths_bound_ns(lengths: np.ndarray, routes: Routes, demand: Demand) -> fl
         return 0.0
     scaled = lengths / largest  # the bound does not change with scale; this keeps sums in range
     offered = float((routes.topology.bytes_per_s * scaled).sum())
+    kinds = kinds_for(routes, demand)
+    if kinds is not None and (scaled[kinds.group.links] == scaled).all():
+        by_orbit_of_links = np.empty(kinds.crossings.shape[1])
+        by_orbit_of_links[kinds.group.link_orbit] = scaled
+        return by_orbit.least_total(kinds, kinds.weights(by_orbit_of_links), demand) / offered * 1e9
+    if routes.ranks > ONE_BY_ONE:
+        raise PlanError(
+            f"certificate: {routes.ranks} ranks are too many to be looked at one by one, more than {ONE_BY_ONE}; "
+            "it can be checked with symmetries under which its lengths are the same",
+            subject="certificate",
+        )
     sizes = demand.blocks.size
     cheapest = cheapest_deliveries(routes.hop_weights(scaled), demand)
     needed = float((sizes[sizes > 0] * cheapest[sizes > 0]).sum())
     return needed / offered * 1e9
+
+
+def kinds_for(routes: Routes, demand: Demand) -> Kinds | None:
+    """The kinds of hops under the routes' group where the demand looks the same to all of it; else None."""
+    group = routes.group
+    if group is None or demand.collective is Collective.SENDRECV or demand.ranks != routes.ranks:
+        return None
+    if demand.root is not None and not group.fixed[demand.root]:
+        return None
+    if demand.matrix is not None:
+        for image in group.generators:
+            if not (demand.matrix[np.ix_(image, image)] == demand.matrix).all():
+                return None
+    return routes.kinds
 
 
 def _cut_bound_ns(devices: tuple[str, ...], routes: Routes, demand: Demand) -> float:
@@ -93,6 +127,9 @@ def latency_bound_ns(routes: Routes, demand: Demand, *, launch_ns: float = 0.0) 
         demand: what must be delivered.
         launch_ns: added to every hop, for the rounds model.
     """
+    kinds = kinds_for(routes, demand)
+    if kinds is not None:
+        return by_orbit.farthest(kinds, kinds.latency_ns + launch_ns, demand)
     hops = routes.latency_ns + launch_ns
     np.fill_diagonal(hops, 0.0)
     distance = shortest_paths(hops)[: demand.ranks, : demand.ranks]

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from synth.collective import EVERY, Collective
+from synth.collective import EVERY, Collective, Demand
 from synth.errors import DemandError, PlanError, TopologyError
-from synth.plan import Plan, expand
+from synth.plan import Certificate, Plan, expand
+from synth.plan.claim import Claim
 from synth.plan.sizes import demand_of
 from synth.topology import Routes, Topology
+from synth.topology.automorphism import under
+from synth.topology.routes import BY_KIND
 from synth.verifier.certificate import proven_bound_ns
 from synth.verifier.holdings import check_movement, check_reduction
 from synth.verifier.violation import Violation
@@ -168,11 +171,21 @@ def check_bound(plan: Plan, routes: Routes, *, bytes: int | None = None) -> Iter
         return
     states_size = plan.demand is not None or plan.predicted is not None
     try:
-        proven = proven_bound_ns(plan.certificate, routes, demand_of(plan, None if states_size else bytes))
-    except (PlanError, DemandError) as error:
+        demand = demand_of(plan, None if states_size else bytes)
+    except DemandError as error:
         yield Violation(rule="bound", message=error.message)
         return
-    stated = plan.certificate.bound_ns
+    yield from check_certificate(plan.certificate, routes, demand)
+
+
+def check_certificate(certificate: Certificate, routes: Routes, demand: Demand) -> Iterator[Violation]:
+    """``bound``: a certificate states no more for a demand than it proves."""
+    try:
+        proven = proven_bound_ns(certificate, routes, demand)
+    except PlanError as error:
+        yield Violation(rule="bound", message=error.message)
+        return
+    stated = certificate.bound_ns
     if stated > proven * (1 + TOLERANCE) + 1e-6:
         yield Violation(
             rule="bound", message=f"the stated bound is {stated:.6g} ns, but its certificate proves {proven:.6g} ns"
@@ -205,7 +218,27 @@ def verify(plan: Plan, topology: Topology | None = None, *, bytes: int | None = 
             routes = Routes.among(topology, whole.ranks)
         except TopologyError as error:
             return (*found, Violation(rule="ranks", message=error.message))
+        if plan.symmetry is not None and routes.ranks > BY_KIND:
+            routes = under(routes, np.array(plan.symmetry.generators)) or routes
         found += check_routes(whole, topology, routes)
         if bound_checkable(plan, bytes):
             found += check_bound(whole, routes, bytes=bytes)
     return tuple(found)
+
+
+def verify_claim(claim: Claim, topology: Topology) -> tuple[Violation, ...]:
+    """Check that a bound is proven: its certificate, and the symmetries it is to be checked by."""
+    try:
+        routes = Routes.among(topology, claim.ranks)
+        routes.require_connected()
+    except TopologyError as error:
+        return (Violation(rule="ranks", message=error.message),)
+    if claim.symmetry is not None:
+        symmetric = under(routes, np.array(claim.symmetry.generators))
+        if symmetric is None or symmetric.group is None or symmetric.group.order != claim.symmetry.order:
+            message = (
+                f"its symmetries are not automorphisms of {topology.name} that make a group of {claim.symmetry.order}"
+            )
+            return (Violation(rule="symmetry", message=message),)
+        routes = symmetric
+    return tuple(check_certificate(claim.certificate, routes, claim.demand))
