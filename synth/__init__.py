@@ -12,7 +12,7 @@ The public surface, loaded on first use::
 and in a training script::
 
     ep = synth.attach()
-    layer = synth.pytorch.MoELayer(ep, dim, experts)    # see runtime/pytorch
+    layer = synth.pytorch.MoELayer(ep, dim, experts)    # see docs/pytorch.md
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from synth import upper
-
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from runtime import pytorch
+    from synth import pytorch
     from synth.api import attach, load, solve
     from synth.collective import Collective, Demand
     from synth.plan import Plan
@@ -68,7 +66,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'synth' has no attribute {name!r}")
-    value = upper.load("runtime.pytorch") if name == "pytorch" else getattr(import_module(_HOME[name]), name)
+    value = import_module("synth.pytorch") if name == "pytorch" else getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import runtime.pytorch
 import synth
 from runtime.pytorch.groups import devices_of
 from synth.errors import InvalidUsage
@@ -17,7 +19,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def python(folder: Path, code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout + done.stderr
 
 
@@ -30,10 +39,24 @@ def test_importing_synth_loads_neither_runtime_nor_torch(tmp_path: Path) -> None
     assert loaded == "False"
 
 
+def test_every_way_of_importing_it_gives_the_same(tmp_path: Path) -> None:
+    code = "import sys, synth.pytorch; print([name for name in ('runtime', 'torch', 'numpy') if name in sys.modules])"
+    assert python(tmp_path, code).strip() == "[]"
+    said = python(tmp_path, "import synth.pytorch as one; from synth import pytorch as other; print(one is other)")
+    assert said.strip() == "True"
+    said = python(tmp_path, "from synth.pytorch import attach, interpose; print(attach.__module__)")
+    assert ("runtime.pytorch.groups" if find_spec("torch") else "'torch' is not installed") in said
+    assert "ModuleNotFoundError" in python(tmp_path, "import synth.pytorch.moe")
+
+
+def test_it_names_what_the_runtime_has() -> None:
+    assert synth.pytorch.__all__ == runtime.pytorch.__all__ == dir(synth.pytorch)
+
+
 def test_a_folder_of_the_users_own_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "runtime").mkdir()
     (tmp_path / "runtime" / "__init__.py").write_text("")
-    said = python(tmp_path, "import synth; synth.pytorch")
+    said = python(tmp_path, "import synth.pytorch; synth.pytorch.attach")
     assert "InvalidUsage" in said
     assert f"the folder {tmp_path / 'runtime'} hides synth's package 'runtime'" in said
 
