@@ -33,6 +33,12 @@ def gpu_reason():
     return None
 
 
+def head_and_tail(log, most=5000):
+    """The beginning and the end of a log: a crash prints its stack first, and much may follow."""
+    half = most // 2
+    return log if len(log) <= most else f"{log[:half]}\n[{len(log) - most} characters]\n{log[-half:]}"
+
+
 def launch(size, phase, *arguments, transport="nccl", timeout=200, **environment):
     """Run ``tests.gpu.worker PHASE`` on ``size`` ranks; gives (statuses, lines of JSON each rank left, log)."""
     with tempfile.TemporaryDirectory(prefix="synth-gpu-") as folder:
@@ -74,7 +80,7 @@ def launch(size, phase, *arguments, transport="nccl", timeout=200, **environment
             log.close()
             if content.strip():
                 content = content.partition("\nExtension modules:")[0]  # what a crash lists is of no use
-                text.append(f"--- rank {rank}\n{content[-2500:]}")
+                text.append(f"--- rank {rank}\n{head_and_tail(content)}")
         answers = []
         for rank in range(size):
             path = Path(folder) / f"answer{rank}"
