@@ -1,8 +1,10 @@
-"""Unmodified code on plans: ``torch.distributed.all_to_all_single`` in chosen process groups goes through synth.
+"""Unmodified code on plans: ``all_to_all_single`` of torch in chosen process groups goes through synth.
 
 DeepSpeed's ``deepspeed.moe.sharded_moe._AllToAll`` and Megatron's ``megatron.core.tensor_parallel.all_to_all`` call
-that function by its full name, so replacing the attribute is enough. Code that did ``from torch.distributed import
-all_to_all_single`` before keeps torch's own. Without a plan, calls go to torch as if nobody had interposed anything.
+``torch.distributed.all_to_all_single`` by its full name, so replacing the attribute is enough. Code that did ``from
+torch.distributed import all_to_all_single`` before keeps torch's own. The functional form, and what torch.compile
+makes of either, is an operator: :mod:`runtime.pytorch.functional`. Without a plan, calls go to torch as if nobody had
+interposed anything.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ from typing import Any
 import numpy as np
 
 from runtime.group import Group
+from runtime.pytorch.functional import FunctionalRoutes
 from synth.errors import InvalidUsage
 
+torch: Any = import_module("torch")
 _NAME = "all_to_all_single"
 _lock = threading.Lock()
-_routes: dict[Any, Interposed] = {}
-"""By process group; the default one under None."""
+_routes: dict[str, Interposed] = {}
+"""By the process group's name."""
 _original: dict[str, Any] = {}
+_functional: list[FunctionalRoutes] = []
+"""One while there are routes."""
 
 
 class Interposed:
@@ -39,8 +45,8 @@ class Interposed:
     def __init__(self, group: Group, process_group: Any = None, *, always: bool = False) -> None:
         self._group = group
         self._used = True if always else None
-        distributed: Any = import_module("torch.distributed")
-        self._key = _key(distributed, process_group)
+        distributed = torch.distributed
+        self._key = _name_of(process_group)
         given = (distributed.get_rank(process_group), distributed.get_world_size(process_group))
         if given != (group.rank, group.size):
             raise InvalidUsage(
@@ -53,13 +59,15 @@ class Interposed:
             if not _routes:
                 _original[_NAME] = vars(distributed)[_NAME]
                 vars(distributed)[_NAME] = _all_to_all_single
+                _functional.append(FunctionalRoutes(_find))
             _routes[self._key] = self
 
     def remove(self) -> None:
         """Give the process group back to torch. Removing twice is allowed."""
         with _lock:
             if _routes.pop(self._key, None) is not None and not _routes:
-                vars(import_module("torch.distributed"))[_NAME] = _original[_NAME]
+                vars(torch.distributed)[_NAME] = _original[_NAME]
+                _functional.pop().remove()
 
     def __enter__(self) -> Interposed:
         return self
@@ -74,8 +82,15 @@ class Interposed:
         return self._group if self._used else None
 
 
-def _key(distributed: Any, process_group: Any) -> Any:
-    return None if process_group is None or process_group is distributed.group.WORLD else process_group
+def _name_of(process_group: Any) -> str:
+    """The name of a process group, None for the default one; empty where this rank is not in it."""
+    return str(getattr(torch.distributed.group.WORLD if process_group is None else process_group, "group_name", ""))
+
+
+def _find(name: str) -> Group | None:
+    """The synth group that calls in the process group of this name use, if any."""
+    found = _routes.get(name)
+    return None if found is None else found.group()
 
 
 def _all_to_all_single(
@@ -87,9 +102,9 @@ def _all_to_all_single(
     async_op: bool = False,
 ) -> Any:
     """What stands in for torch's function; its arguments and its answer."""
-    torch: Any = import_module("torch")
-    found = _routes.get(_key(torch.distributed, group))
-    route = None if found is None or input.ndim == 0 or torch.compiler.is_compiling() else found.group()
+    route = None
+    if not torch.compiler.is_compiling() and input.ndim:  # what is compiled gets there through the operator
+        route = _find(_name_of(group))
     if route is None:
         return _original[_NAME](output, input, output_split_sizes, input_split_sizes, group, async_op)
     if _given(input_split_sizes) or _given(output_split_sizes):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -135,6 +136,62 @@ def interposing():
     world.close()
     dist.destroy_process_group()
     return {"names": names, "reasons": reasons}
+
+
+def functional():
+    """Functional collectives, eager, with gradients and compiled; what is not covered is torch's own."""
+    from torch.distributed import _functional_collectives as funcol
+    from torch.distributed._functional_collectives import all_to_all_single_autograd  # before anything is interposed
+
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    world = dist.group.WORLD
+    other = dist.new_group(list(range(size)))
+    out, back = [rank + 1 + p for p in range(size)], [p + 1 + rank for p in range(size)]
+    rows = torch.randn(sum(out), 4, generator=torch.Generator().manual_seed(rank))
+
+    def exchange(group=world):
+        """torchtitan's: counts without gradients, then rows with them; the second backwards as well."""
+        counts = funcol.wait_tensor(funcol.all_to_all_single(torch.tensor(out), None, None, group=group))
+        given = rows.clone().requires_grad_()
+        arrived = all_to_all_single_autograd(given, counts.tolist(), out, group)
+        (arrived * torch.arange(len(arrived))[:, None]).sum().backward()
+        return counts, arrived.detach() + 0, given.grad
+
+    def elsewhere():
+        """Everything else goes to torch, whose answers are what they were."""
+        lists = [torch.empty(2, 4) for _ in range(size)]
+        dist.all_to_all(lists, [rows[p : p + 2].contiguous() for p in range(size)])
+        everyone = torch.empty(size * 2)
+        dist.all_gather_into_tensor(everyone, torch.full((2,), float(rank)))
+        part = torch.empty(2)
+        dist.reduce_scatter_tensor(part, torch.arange(size * 2.0) * rank)
+        operators = torch.ops._c10d_functional
+        gathered = operators.all_gather_into_tensor(torch.full((2,), float(rank)), size, world.group_name)
+        scattered = operators.reduce_scatter_tensor(torch.arange(size * 2.0) * rank, "sum", size, world.group_name)
+        gathered, scattered = funcol.wait_tensor(gathered), funcol.wait_tensor(scattered)
+        return (*lists, everyone, part, gathered, scattered, *exchange(other))
+
+    def compiled():
+        """Both forms inside torch.compile, traced whole."""
+
+        @torch.compile(backend="inductor" if shutil.which("g++") else "aot_eager", fullgraph=True)
+        def layer(x):
+            first = funcol.wait_tensor(funcol.all_to_all_single(x * 2, back, out, world))
+            answer = torch.empty_like(x)
+            dist.all_to_all_single(answer, first + 1, out, back, group=world)
+            return answer * 3
+
+        return (layer(rows),)
+
+    counted = {call.__name__: both_ways(call, world) for call in (exchange, elsewhere, compiled)}
+    del os.environ["SYNTH_PLAN_FILE"]
+    counted["unplanned"] = both_ways(exchange, world)
+    assert not torch._C._dispatch_has_kernel_for_dispatch_key(
+        "_c10d_functional::all_to_all_single", "CPU"
+    )  # the operator is torch's again
+    dist.destroy_process_group()
+    return {"counted": counted}
 
 
 def both_ways(call, process_group, **options):
@@ -298,6 +355,7 @@ CASES = {
     "gloo": gloo,
     "failing": failing,
     "interposing": interposing,
+    "functional": functional,
     "deepspeed": deepspeed,
     "megatron": megatron,
     "vllm": vllm,
