@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from runtime.bench_torch import torch_call
 from runtime.checked import counts_for, given, wanted
 from runtime.communicators import Call, Communicator
 from runtime.counts import input_elements
@@ -168,33 +168,5 @@ def _actions(
             yield "direct", carry_out(schedules.direct)
         elif name == "native" and native():
             yield "native", native
-        elif name == "torch" and (torch_call := _torch(communicator, call)) is not None:
-            yield "torch", torch_call
-
-
-def _torch(communicator: Communicator, call: Call) -> Callable[[], Any] | None:
-    """torch.distributed's own for the same arrays, where a process group is open."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_initialized():
-        return None
-    distributed, size = torch.distributed, call.element.itemsize
-    kind = getattr(torch, call.element.name)
-    source, target = (torch.as_tensor(data).view(torch.uint8) for data in (call.source, call.target))
-    counts, rank = call.counts, communicator.rank
-    match call.collective:
-        case Collective.ALLTOALL:
-            out, back = (counts[rank] * size).tolist(), (counts[:, rank] * size).tolist()
-            return lambda: distributed.all_to_all_single(target, source, back, out)
-        case Collective.ALLGATHER:
-            return lambda: distributed.all_gather_into_tensor(target, source)
-        case Collective.REDUCE_SCATTER:
-            return lambda: distributed.reduce_scatter_tensor(target.view(kind), source.view(kind))
-        case Collective.ALLREDUCE:
-
-            def all_reduce() -> None:
-                target.copy_(source)
-                distributed.all_reduce(target.view(kind))
-
-            return all_reduce
-        case _:
-            return None
+        elif name == "torch" and (torchs := torch_call(communicator, call)) is not None:
+            yield "torch", torchs

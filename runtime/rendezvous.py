@@ -153,7 +153,7 @@ class TorchStore:
         options = {"timeout": timedelta(seconds=deadline), "wait_for_workers": False}
         name, raw = f"torch/{turn(store.name)}", None
         if place.rank == 0:
-            raw = distributed.TCPStore(_own_address(), 0, place.size, is_master=True, **options)
+            raw = distributed.TCPStore(own_address(), 0, place.size, is_master=True, **options)
         said = meet(store, name, place, deadline, b"" if raw is None else f"{raw.host}:{raw.port}".encode())[0]
         if raw is None:
             host, _, port = said.decode().rpartition(":")
@@ -183,7 +183,7 @@ class TorchStore:
         return TorchStore(distributed.PrefixStore(name, self.raw), f"{self.name}/{name}")
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """A name by which other hosts reach this one, where it has one."""
     name = socket.gethostname()
     try:

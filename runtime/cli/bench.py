@@ -12,15 +12,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from runtime import bench
+from runtime import bench, bench_torch
 from runtime.bench import Options, sizes_between
 from runtime.cli import tune
 from runtime.cli.run import DTYPES, found_by, launcher, module_path
 from runtime.communicators import Communicator
-from runtime.communicators.open import open_communicator
+from runtime.communicators.open import TRANSPORTS, open_communicator
 from runtime.lifeline import hold_on
 from runtime.place import find_place
 from synth import documents
@@ -52,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--skew", type=float, default=0.0, metavar="Z", help="alltoall: exponent of Zipf's law for the targets")
     add("--plan", action="append", default=[], metavar="PLAN", help="plan file to compare; may be repeated")
     add("--schedules", default="plan,direct,native", metavar="LIST", help="of plan, direct, native, torch")
-    add("--transport", choices=["auto", "mpi", "nccl", "nccl-cupy"], default=None)
+    add("--transport", choices=["auto", *TRANSPORTS], default=None)
     add("--deadline", type=float, default=60.0, metavar="S", help="seconds a rank may stay silent")
     add("--timeout", type=float, default=600.0, metavar="S", help="seconds for everything; with --tune for each start")
     tune.configure(parser)
@@ -77,7 +78,8 @@ def run_here(args: argparse.Namespace, communicator: Communicator) -> list[dict[
         schedules=tuple(args.schedules.split(",")),
         plan_files=tuple(args.plan),
     )
-    return bench.run(communicator, options)
+    with bench_torch.process_group(communicator) if "torch" in options.schedules else nullcontext():
+        return bench.run(communicator, options)
 
 
 def run(args: argparse.Namespace) -> Answer:
@@ -93,6 +95,8 @@ def run(args: argparse.Namespace) -> Answer:
         found = _start(args)
     else:
         hold_on()
+        if "torch" in args.schedules.split(","):
+            bench_torch.load()
         communicator = open_communicator(args.transport or "auto", place, args.deadline)
         rows = run_here(args, communicator)
         communicator.close()
@@ -153,7 +157,7 @@ def table(collective: str, found: dict[str, Any]) -> str:
 
 
 def _spawn(asked: str, count: int) -> int:
-    """Start ranks without MPI, for NCCL: each on the GPU of its number, several on one where there are too few."""
+    """Start ranks without MPI: for NCCL each on the GPU of its number, several on one where there are too few."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-P", "-m", "runtime.cli.bench", asked],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -56,3 +57,29 @@ def test_unmodified_calls_use_a_plan(torchrun, tmp_path):
     for answer in torchrun(4, "interposing", **planned):
         assert answer["names"] == [f"alltoall: plan {plan.digest[:12]}"]
         assert answer["reasons"]["alltoall"].startswith(f"plan {plan.digest[:12]} from file")
+
+
+def test_functional_and_compiled_calls_use_a_plan_and_the_rest_is_torchs(torchrun, tmp_path):
+    plan = direct_plan(Collective.ALLTOALL, 2).with_(solver={"seed": 7})
+    plans.save(plan, tmp_path / "plan.json")
+    planned = {"SYNTH_PLAN_FILE": str(tmp_path / "plan.json"), "SYNTH_TRIAL": "off"}
+    on_plan = f"alltoall: plan {plan.digest[:12]}"
+    for answer in torchrun(2, "functional", timeout=200, **planned):
+        counted = answer["counted"]
+        assert counted["exchange"] == {on_plan: 3}  # counts, rows, and the rows' gradients
+        assert counted["compiled"] == {on_plan: 2}
+        assert counted["elsewhere"] == counted["unplanned"] == {}
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "its own"])
+def test_bench_compares_with_torch_over_gloo(tmp_path, launcher):
+    need("torch")
+    words = ["bench", "alltoall", "-b", "4096", "-n", "2", "-w", "1", "-g", "2", "-J", str(tmp_path / "rows.json")]
+    words += ["--transport", "gloo", "--skew", "0.5", "--schedules", "direct,native,torch"]
+    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if launcher == "torchrun" else []
+    output, status = start([sys.executable, *ranks, "-m", "synth", *words], 100, PYTHONPATH=str(ROOT))
+    assert status == 0, output
+    found = json.loads((tmp_path / "rows.json").read_text())
+    assert found["transport"] == "gloo"
+    assert [row["schedule"] for row in found["rows"]] == ["direct", "native", "torch"]
+    assert all(row["wrong_bytes"] == 0 and row["seconds"] > 0 for row in found["rows"])

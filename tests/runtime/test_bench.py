@@ -1,6 +1,7 @@
 """``synth bench``: sizes, skew, and a whole run over MPI."""
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -62,3 +63,10 @@ def test_a_run_over_mpi_compares_schedules(tmp_path, capfd):
 def test_an_unknown_schedule_is_refused(capsys):
     assert main(["bench", "alltoall", "--schedules", "plan,fast"]) == 2
     assert "fast" in capsys.readouterr().err
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
+def test_a_comparison_with_torch_needs_torch(capfd):
+    assert main(["bench", "alltoall", "-b", "64", "-g", "2", "--schedules", "torch"]) != 0
+    assert "--schedules: torch is not installed; install PyTorch or leave torch out" in capfd.readouterr().err
