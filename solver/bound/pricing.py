@@ -9,6 +9,7 @@ import numpy as np
 
 from solver.bound.columns import Columns
 from solver.bound.problem import Problem, Shape
+from solver.bound.trees import Trees
 from synth.collective import by_orbit
 from synth.collective.cheapest import least_tree_prices, min_arborescences
 from synth.topology.kinds import Kinds
@@ -74,10 +75,11 @@ def _cheapest_by_orbit(problem: Problem, kinds: Kinds, price: np.ndarray) -> tup
                 costs.append(distance[commodities.end[here]])
         else:
             inward = shape is Shape.IN_TREE
-            trees = by_orbit.Trees(kinds, price, inward=inward)
+            contraction = by_orbit.Contraction(kinds, price, inward=inward)
+            trees = Trees(contraction)
             parents = np.stack([trees.parents(start) for start in root.tolist()])
             parts.append(Columns.of_trees(mine, parents, inward=inward))
-            costs.append(trees.prices[kinds.group.orbit[root]])
+            costs.append(contraction.prices[kinds.group.orbit[root]])
     return _in_order(parts, costs)
 
 

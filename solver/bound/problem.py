@@ -167,7 +167,9 @@ class Problem:
         assert self.group is not None
         rate = np.empty(self.rows)
         rate[self.group.link_orbit] = self.routes.topology.bytes_per_s
-        return sparse.csr_matrix(self.kinds.crossings @ sparse.diags(1.0 / (rate * self._orbit_sizes)))
+        kind, orbit = self.kinds.crossing.T
+        shape = (len(self.kinds.latency_ns), self.rows)
+        return sparse.csr_matrix((1.0 / (rate * self._orbit_sizes)[orbit], (kind, orbit)), shape=shape)
 
     @cached_property
     def _orbit_sizes(self) -> np.ndarray:

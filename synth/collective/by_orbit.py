@@ -7,12 +7,13 @@ orbits of cycles at once. Prices come by kind of hop, infinite for kind 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import breadth_first_order, connected_components, dijkstra
 
 from synth.collective.demand import Collective, Demand
-from synth.topology.kinds import Kinds
+from synth.topology.group import joined
+from synth.topology.kinds import Hops, Kinds
 
 SAME = 1e-12
 """Prices that differ by less than this part of one are the same: detours at the same price lose."""
@@ -27,7 +28,7 @@ def shortest_from(kinds: Kinds, price: np.ndarray, root: int) -> tuple[np.ndarra
         ([ranks] their prices; [ranks] the rank before each on the way, itself for the root).
     """
     if kinds.few is not None:
-        return _shortest_among_few(kinds.few, price, root)
+        return _shortest_among_few(kinds.few, kinds.ranks, price, root)
     distance = price[kinds.of[root]]
     distance[root] = 0.0
     before = np.full(kinds.ranks, root)
@@ -46,60 +47,50 @@ def shortest_from(kinds: Kinds, price: np.ndarray, root: int) -> tuple[np.ndarra
     return distance, before
 
 
-def _shortest_among_few(hops: sparse.csr_matrix, price: np.ndarray, root: int) -> tuple[np.ndarray, np.ndarray]:
-    weights = price[hops.data]
-    dearest = weights.max(initial=0.0)
-
-    def graph(data: np.ndarray) -> sparse.csr_matrix:
-        return sparse.csr_matrix((data, hops.indices, hops.indptr), shape=hops.shape)
-
-    start = np.array([root])
-    distance = dijkstra(graph(weights), indices=start)[0]
-    before = dijkstra(graph(weights + NUDGE * dearest), indices=start, return_predecessors=True)[1][0].astype(np.int64)
-    before[root] = root
-    return np.asarray(distance), np.asarray(before)
+def _shortest_among_few(hops: Hops, ranks: int, price: np.ndarray, root: int) -> tuple[np.ndarray, np.ndarray]:
+    weights = price[hops.kind]
+    distance, _ = _relaxed(hops, ranks, weights, root)
+    _, before = _relaxed(hops, ranks, weights + NUDGE * weights.max(initial=0.0), root)
+    return distance, before
 
 
-class _Level:
-    """One step of the contraction.
+def _relaxed(hops: Hops, ranks: int, weights: np.ndarray, root: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shortest paths over hops in the order of their ends (Bellman, 1958; Ford, 1956)."""
+    distance = np.full(ranks, np.inf)
+    distance[root] = 0.0
+    first = np.flatnonzero(np.diff(hops.dst, prepend=-1))
+    ends = hops.dst[first]
+    while True:
+        through = distance[hops.src] + weights
+        nearer = np.minimum(distance[ends], np.minimum.reduceat(through, first))
+        if (nearer == distance[ends]).all():
+            break
+        distance[ends] = nearer
+    shortest = np.flatnonzero((through == distance[hops.dst]) & (hops.dst != root))[::-1]
+    before = np.full(ranks, root)
+    before[hops.dst[shortest]] = hops.src[shortest]  # the first of several
+    return distance, before
 
-    Args:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """One step of a contraction.
+
+    Attributes:
         part: [ranks] what each rank was contracted to before.
         whole: [parts] what the parts are contracted to now.
         src: [hops] where the cheapest hops into parts begin.
         dst: [hops] where they end.
     """
 
-    def __init__(self, part: np.ndarray, whole: np.ndarray, src: np.ndarray, dst: np.ndarray) -> None:
-        self._part, self._parts = part, len(whole)
-        tail, head = part[src], part[dst]
-        inside = np.flatnonzero((whole[tail] == whole[head]) & (tail != head))
-        self._code, first = np.unique(tail[inside] * self._parts + head[inside], return_index=True)
-        self._src, self._dst = src[inside[first]], dst[inside[first]]
-
-    def entered(self, entry: np.ndarray, parents: np.ndarray) -> np.ndarray:
-        """[parts] the rank a tree enters each part by, from that of each part of the level above.
-
-        Hops are followed breadth-first from the part that is entered; ``parents`` gets those that are taken.
-        """
-        parts, begins = self._parts, self._part[entry]
-        rows = np.concatenate([self._code // parts, np.full(len(begins), parts)])
-        columns = np.concatenate([self._code % parts, begins])
-        graph = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(parts + 1, parts + 1))
-        _, before = breadth_first_order(graph, parts)
-        entered = np.empty(parts, dtype=np.int64)
-        others = np.ones(parts, dtype=bool)
-        others[begins] = False
-        reached = np.flatnonzero(others)
-        hop = np.searchsorted(self._code, before[reached].astype(np.int64) * parts + reached)
-        parents[self._dst[hop]] = self._src[hop]
-        entered[begins] = entry
-        entered[reached] = self._dst[hop]
-        return entered
+    part: np.ndarray
+    whole: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
 
 
-class Trees:
-    """The cheapest out-trees from one rank of each orbit to all ranks, or the cheapest in-trees.
+class Contraction:
+    """The ranks contracted to one, over the cheapest hops of trees from each to all, or from all to each.
 
     Every part, at first a rank, takes its cheapest hop from outside and lowers all hops into it by that price; parts
     that reach each other over such hops become one. Images of a part do the same, so one part of each orbit is looked
@@ -115,7 +106,8 @@ class Trees:
         inward: hops lead to the root.
 
     Attributes:
-        prices: [representatives] of the cheapest tree from each.
+        prices: [representatives] of the cheapest tree from each, or to each.
+        levels: the steps.
     """
 
     def __init__(self, kinds: Kinds, price: np.ndarray, *, inward: bool = False) -> None:
@@ -127,46 +119,35 @@ class Trees:
         lowered = np.zeros(len(ends))
         part: np.ndarray = np.arange(kinds.ranks)
         self.prices = np.zeros(len(ends))
-        self._ranks = kinds.ranks
-        self._levels: list[_Level] = []
+        self.levels: list[Level] = []
         while (part != part[0]).any():
             outside = np.where(part == part[ends][:, None], np.inf, entering) - lowered[:, None]
             least = outside.min(axis=1)
             # of equally cheap hops, those from the largest orbit load each link least
             source = np.where(outside <= least[:, None] + same, spread, 0).argmax(axis=1)
-            together = _orbits_that_share_parts(group.orbit, part)  # [representatives] label of the parts' orbit
+            parts = int(part.max()) + 1
+            # [representatives] label of the orbit of parts that each orbit of ranks is in
+            together = joined(len(ends) + parts, group.orbit, len(ends) + part)[: len(ends)]
             count = np.bincount(together[group.orbit[np.unique(part, return_index=True)[1]]])
-            hops = []
-            paid = np.zeros(len(count))
-            for label in range(len(count)):
-                mine = np.flatnonzero(together == label)
-                best = int(mine[least[mine].argmin()])
-                paid[label] = max(least[best], 0.0)
-                hops.append(np.stack([group.images(int(source[best])), group.images(int(ends[best]))]))
+            best = np.array([min(np.flatnonzero(together == label), key=least.item) for label in range(len(count))])
+            paid = np.maximum(least[best], 0.0)
             self.prices += paid @ count - paid[together]
             lowered += paid[together]
-            src, dst = np.concatenate(hops, axis=1)
-            number = int(part.max()) + 1
-            graph = sparse.csr_matrix((np.ones(len(src)), (part[src], part[dst])), shape=(number, number))
-            whole = connected_components(graph, connection="strong")[1]
-            self._levels.append(_Level(part, whole, src, dst))
+            hops = [np.stack([group.images(int(source[end])), group.images(int(ends[end]))]) for end in best.tolist()]
+            # in a cycle of orbits, as much goes into every part as goes out: parts that are joined reach each other
+            circular = _on_cycles(together[group.orbit[source[best]]])
+            src, dst = np.concatenate([hops[label] for label in circular], axis=1)
+            whole = joined(parts, part[src], part[dst])
+            self.levels.append(Level(part, whole, src, dst))
             part = whole[part]
 
-    def parents(self, root: int) -> np.ndarray:
-        """[ranks] parent of each rank in the cheapest tree from one rank, -1 for the root."""
-        entry = np.array([root])  # of each part of the level above, the rank the tree enters it by
-        parents = np.full(self._ranks, -1)
-        for level in reversed(self._levels):
-            entry = level.entered(entry, parents)
-        return parents
 
-
-def _orbits_that_share_parts(orbit: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """[orbits] label of the orbit of the parts that each orbit of ranks is in."""
-    orbits = int(orbit.max()) + 1
-    number = orbits + int(part.max()) + 1
-    graph = sparse.coo_matrix((np.ones(len(part)), (orbit, orbits + part)), shape=(number, number))
-    return np.unique(connected_components(graph, directed=False)[1][:orbits], return_inverse=True)[1]
+def _on_cycles(pointers: np.ndarray) -> list[int]:
+    """Positions on the cycles that pointers from each position to one other make."""
+    here = np.arange(len(pointers))
+    for _ in range(len(pointers)):
+        here = pointers[here]
+    return np.unique(here).tolist()  # type: ignore[no-any-return]
 
 
 def least_total(kinds: Kinds, price: np.ndarray, demand: Demand) -> float:
@@ -186,14 +167,14 @@ def least_total(kinds: Kinds, price: np.ndarray, demand: Demand) -> float:
                 total += images * float(demand.row(root) @ distance)
             return total
         case Collective.ALLGATHER | Collective.REDUCE_SCATTER:
-            trees = Trees(kinds, price, inward=demand.collective is Collective.REDUCE_SCATTER)
-            return float(trees.prices @ group.orbit_sizes) * demand.bytes / demand.ranks
+            found = Contraction(kinds, price, inward=demand.collective is Collective.REDUCE_SCATTER)
+            return float(found.prices @ group.orbit_sizes) * demand.bytes / demand.ranks
         case Collective.ALLREDUCE:
-            both = Trees(kinds, price).prices + Trees(kinds, price, inward=True).prices
+            both = Contraction(kinds, price).prices + Contraction(kinds, price, inward=True).prices
             return float(both.min()) * demand.bytes
         case Collective.BROADCAST | Collective.REDUCE:
-            trees = Trees(kinds, price, inward=demand.collective is Collective.REDUCE)
-            return float(trees.prices[group.orbit[demand.root]]) * demand.bytes
+            found = Contraction(kinds, price, inward=demand.collective is Collective.REDUCE)
+            return float(found.prices[group.orbit[demand.root]]) * demand.bytes
         case Collective.SENDRECV:
             raise AssertionError("symmetries are not looked for among pairs")
 

@@ -102,6 +102,10 @@ class Checker:
                 return None
         device = np.empty(len(source), dtype=np.int64)
         device[source] = target
+        if not (self._kind[device] == self._kind).all():
+            return None
+        if not (device[self._rank_device] == self._rank_device[image]).all():
+            return None
         src, dst = device[self._src], device[self._dst]
         first, second = np.lexsort((self._label, dst, src)), self._by_ends
         same = (

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 KEPT = 1024
 """So many ranks' images are kept once they were asked for."""
@@ -206,8 +204,22 @@ def _reached_from(start: int, generators: list[list[int]]) -> tuple[np.ndarray, 
 
 
 def orbit_labels(images: np.ndarray) -> np.ndarray:
-    """[items] label of each item's orbit under permutations, [permutations, items]."""
+    """[items] label of each item's orbit under permutations, [permutations, items]; in the order of smallest items."""
     count = images.shape[1]
-    rows = np.tile(np.arange(count), len(images))
-    graph = sparse.coo_matrix((np.ones(len(rows)), (rows, images.ravel())), shape=(count, count))
-    return np.asarray(connected_components(graph, directed=False)[1])
+    return joined(count, np.tile(np.arange(count), len(images)), images.ravel())
+
+
+def joined(count: int, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """[count] label of the part that each item is in when pairs of them are joined; in the order of smallest items.
+
+    Source: Shiloach and Vishkin, "An O(log n) parallel connectivity algorithm", 1982.
+    """
+    label = np.arange(count)
+    while True:
+        a, b = label[first], label[second]
+        apart = a != b
+        if not apart.any():
+            return np.unique(label, return_inverse=True)[1].reshape(count)
+        np.minimum.at(label, np.maximum(a, b)[apart], np.minimum(a, b)[apart])
+        while (label[label] != label).any():
+            label = label[label]

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from synth.topology.group import Group
 
 if TYPE_CHECKING:
     from synth.topology.routes import Row
+
+FEW = 1 / 64
+"""Where at most this part of all pairs have a hop, hops are looked at one by one."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,13 +29,14 @@ class Kinds:
     Attributes:
         group: the symmetries.
         of: [ranks, ranks] kind of each hop, 0 where there is no route and on the diagonal.
-        crossings: [kinds, link orbits] how many links of each orbit a route of each kind crosses.
+        crossing: [crossings, 2] kinds and orbits of links: a route of the kind crosses a link of the orbit, each
+            time that it does.
         latency_ns: [kinds] sum of latencies; infinite for kind 0.
     """
 
     group: Group
     of: np.ndarray
-    crossings: sparse.csr_matrix
+    crossing: np.ndarray
     latency_ns: np.ndarray
 
     @classmethod
@@ -50,9 +53,7 @@ class Kinds:
         place = np.arange(len(route)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         crossed[route, place] = group.link_orbit[np.concatenate([row.links for row in rows])]
         kinds, first, which = np.unique(np.sort(crossed, axis=1), axis=0, return_index=True, return_inverse=True)
-        orbits = int(group.link_orbit.max(initial=-1)) + 1
         kind, place = np.nonzero(kinds >= 0)
-        crossings = (np.ones(len(kind)), (kind + 1, kinds[kind, place]))
         latency = np.concatenate([row.latency_ns for row in rows])
         ranks = len(group.fixed)
         of = np.zeros((ranks, ranks), dtype=np.min_scalar_type(len(kinds)))
@@ -65,7 +66,7 @@ class Kinds:
         return cls(
             group=group,
             of=of,
-            crossings=sparse.csr_matrix(crossings, shape=(len(kinds) + 1, orbits)),
+            crossing=np.stack([kind + 1, kinds[kind, place]], axis=1),
             latency_ns=np.concatenate([[np.inf], latency[first]]),
         )
 
@@ -76,14 +77,24 @@ class Kinds:
 
     def weights(self, lengths: np.ndarray) -> np.ndarray:
         """[kinds] sum of link lengths along a route of each kind, infinite for kind 0; lengths are by orbit."""
-        weights = self.crossings @ lengths
+        kind, orbit = self.crossing.T
+        weights = np.bincount(kind, lengths[orbit], minlength=len(self.latency_ns))
         weights[0] = np.inf
-        return np.asarray(weights)
+        return weights
 
     @cached_property
-    def few(self) -> sparse.csr_matrix | None:
-        """[ranks, ranks] the table without its zeros, where most of it is: hops between neighbours only."""
-        rows = self.of[self.group.representatives]
-        if (rows > 0).mean() > 1 / 64:
+    def few(self) -> Hops | None:
+        """The hops one by one, where only neighbours have any."""
+        if (self.of[self.group.representatives] > 0).mean() > FEW:
             return None
-        return sparse.csr_matrix(self.of)
+        src, dst = np.nonzero(self.of)
+        order = np.argsort(dst, kind="stable")
+        return Hops(src[order], dst[order], self.of[src[order], dst[order]])
+
+
+class Hops(NamedTuple):
+    """Hops as columns, by where they end: sender, receiver, kind."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    kind: np.ndarray

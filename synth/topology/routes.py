@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from synth.errors import TopologyError
 from synth.topology.group import Group
@@ -338,13 +336,12 @@ class Routes:
         Raises:
             TopologyError: naming one pair that cannot.
         """
-        graph, ranks = self._relayed, np.array(self._positions)
-        component = connected_components(graph, connection="strong")[1][ranks]
-        if (component == component[0]).all():
+        ranks = np.array(self._positions)
+        ends = self._relayed
+        if self._reached(ends, ranks[0])[ranks].all() and self._reached(ends[:, ::-1], ranks[0])[ranks].all():
             return
         for a in range(self.ranks):
-            reached = np.zeros(graph.shape[0], dtype=bool)
-            reached[breadth_first_order(graph, ranks[a], return_predecessors=False)] = True
+            reached = self._reached(ends, ranks[a])
             unreachable = [self.devices[b] for b in np.flatnonzero(~reached[ranks])]
             if unreachable:
                 raise TopologyError(
@@ -354,12 +351,23 @@ class Routes:
                 )
 
     @property
-    def _relayed(self) -> sparse.csr_matrix:
-        """[devices, devices] links that hops may cross: none of a GPU that is no rank."""
-        topology = self.topology
-        closed = np.array(topology.is_gpu)
+    def _relayed(self) -> np.ndarray:
+        """[links, 2] ends of the links that hops may cross: none of a GPU that is no rank."""
+        closed = np.array(self.topology.is_gpu)
         closed[self._positions] = False
-        ends = np.array(topology.link_ends, dtype=np.int64).reshape(-1, 2)
-        ends = ends[~closed[ends].any(axis=1)]
-        count = len(topology.devices)
-        return sparse.csr_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
+        ends = np.array(self.topology.link_ends, dtype=np.int64).reshape(-1, 2)
+        return np.asarray(ends[~closed[ends].any(axis=1)])
+
+    def _reached(self, ends: np.ndarray, start: int) -> np.ndarray:
+        """[devices] whether links with these ends lead there."""
+        onward: list[list[int]] = [[] for _ in self.topology.devices]
+        for src, dst in ends.tolist():
+            onward[src].append(dst)
+        seen = [device == start for device in range(len(onward))]
+        waiting = [start]
+        while waiting:
+            for device in onward[waiting.pop()]:
+                if not seen[device]:
+                    seen[device] = True
+                    waiting.append(device)
+        return np.array(seen)

@@ -73,7 +73,7 @@ def _lengths_bound_ns(lengths: np.ndarray, routes: Routes, demand: Demand) -> fl
     offered = float((routes.topology.bytes_per_s * scaled).sum())
     kinds = kinds_for(routes, demand)
     if kinds is not None and (scaled[kinds.group.links] == scaled).all():
-        by_orbit_of_links = np.empty(kinds.crossings.shape[1])
+        by_orbit_of_links = np.empty(int(kinds.group.link_orbit.max()) + 1)
         by_orbit_of_links[kinds.group.link_orbit] = scaled
         return by_orbit.least_total(kinds, kinds.weights(by_orbit_of_links), demand) / offered * 1e9
     if routes.ranks > ONE_BY_ONE:

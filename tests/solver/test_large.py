@@ -8,6 +8,7 @@ import pytest
 from solver import portfolio
 from solver.bound import Problem, prove
 from solver.bound.pricing import cheapest
+from solver.bound.trees import Trees
 from synth.collective import Collective, Demand, by_orbit
 from synth.collective.cheapest import cheapest_deliveries, shortest_paths
 from synth.errors import DocumentError, SolveError
@@ -76,8 +77,9 @@ def test_trees_by_orbit_are_trees(machine: Topology, by_kind: None) -> None:
     weights = price[problem.kinds.of]
     everyone = np.arange(problem.routes.ranks)
     for inward in (False, True):
-        trees = by_orbit.Trees(problem.kinds, price, inward=inward)
-        for root, cost in zip(problem.kinds.group.representatives.tolist(), trees.prices, strict=True):
+        contraction = by_orbit.Contraction(problem.kinds, price, inward=inward)
+        trees = Trees(contraction)
+        for root, cost in zip(problem.kinds.group.representatives.tolist(), contraction.prices, strict=True):
             parents = trees.parents(root)
             others = everyone != root
             assert parents[root] == -1
