@@ -17,6 +17,7 @@ from runtime.communicators.local import same_color
 from runtime.communicators.nccl_part import NcclPart
 from runtime.communicators.registered import REGISTER, Registered
 from runtime.communicators.watched import Watched
+from runtime.cuda.captures import check_host_may_wait
 from runtime.cuda.memory import CudaMemory
 from runtime.place import Place
 from runtime.rendezvous import Store, meet
@@ -65,6 +66,7 @@ class NcclCommunicator(Watched):
 
     def gather_on(self, library: Library, members: tuple[int, ...], data: bytes) -> list[bytes]:
         """:meth:`gather` among some ranks, those of one of this communicator's libraries."""
+        check_host_may_wait("what the ranks exchange first")
         size = len(members)
         own = self._cupy.asarray(np.frombuffer(data, dtype=np.uint8))
         both = self._cupy.empty(len(data) * size, dtype=np.uint8)
@@ -119,14 +121,6 @@ class NcclCommunicator(Watched):
     def concurrent(self) -> bool:
         """See :class:`Splitting`: kernels of several communicators need one order of launches on all ranks."""
         return self._library.version() >= LAUNCH_ORDER_SINCE and os.environ.get(LAUNCH_ORDER) == "1"
-
-    def may_record(self) -> str | None:
-        """Why no graph can be recorded, or None."""
-        if os.environ.get(LAUNCH_ORDER) == "1":
-            return (
-                f"{LAUNCH_ORDER} is 1, and NCCL 2.32.3 crashed when a graph was recorded so; unset it to record graphs"
-            )
-        return None
 
     # ------------------------------------------------------------ waiting and failing
 

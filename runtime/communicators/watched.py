@@ -17,7 +17,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from runtime.communicators.library import IN_PROGRESS, READY, Library
+from runtime.communicators.library import IN_PROGRESS, LAUNCH_ORDER, READY, Library
 from runtime.communicators.local import silent
 from runtime.cuda.captures import tolerate_captures
 from runtime.place import Place
@@ -76,7 +76,14 @@ class Watched:
             issue: what to do.
             library: on which of this communicator's; default its own.
             stream: where it is enqueued; default the memory's.
+
+        Raises:
+            InvalidUsage: a graph is being recorded there, and none can be.
+            RemoteError: NCCL failed.
         """
+        stream = self.memory.stream if stream is None else stream
+        if (captured := bool(stream.is_capturing())) and (why := self.may_record()) is not None:
+            raise InvalidUsage(f"a graph is being recorded, but {why}")
         with self._lock:
             self._check()
             self._inside = (time.monotonic(), round, peers)
@@ -92,18 +99,28 @@ class Watched:
                 raise failure from error
             finally:
                 self._inside = None
-            if round is not None:
-                self.follow(round, peers, stream)
+            if round is not None and not captured:  # nobody can ask for an event that is part of a graph
+                self._follow(stream, round, peers)
 
-    def follow(self, round: int | None = None, peers: tuple[int, ...] = (), stream: Any = None) -> None:
-        """Leave an event behind what is on the stream now; the watchdog waits for it."""
-        stream = self.memory.stream if stream is None else stream
-        if not stream.is_capturing():
-            with self._lock:  # the watchdog takes events away at the same time
-                event = self._spare.pop() if self._spare else self._cupy.cuda.Event(disable_timing=True)
-                event.record(stream)
-                self._flying.append((time.monotonic(), round, peers, event))
-                self._retire()
+    def follow(self) -> None:
+        """After a graph was launched: the watchdog waits for its end as for a round's."""
+        with self._lock:
+            self._follow(self.memory.stream, None, ())
+
+    def _follow(self, stream: Any, round: int | None, peers: tuple[int, ...]) -> None:
+        """Leave an event behind what is on the stream now; the caller holds the lock, as the watchdog does."""
+        event = self._spare.pop() if self._spare else self._cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        self._flying.append((time.monotonic(), round, peers, event))
+        self._retire()
+
+    def may_record(self) -> str | None:
+        """Why no graph can be recorded, or None."""
+        if os.environ.get(LAUNCH_ORDER) == "1":
+            return (
+                f"{LAUNCH_ORDER} is 1, and NCCL 2.32.3 crashed when a graph was recorded so; unset it to record graphs"
+            )
+        return None
 
     def _settle(self, round: int | None, peers: tuple[int, ...], library: Library) -> None:
         if library.blocking:

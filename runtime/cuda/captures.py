@@ -1,9 +1,14 @@
-"""What a thread may ask of CUDA while another thread records a graph."""
+"""What may be asked of CUDA while a graph is recorded, by this thread or by another one."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
+from importlib import import_module
+from typing import Any
+
+from synth.errors import InvalidUsage
 
 _RELAXED = 2
 """``CU_STREAM_CAPTURE_MODE_RELAXED``."""
@@ -17,3 +22,18 @@ def tolerate_captures() -> None:
     with contextlib.suppress(OSError, AttributeError):
         driver = ctypes.CDLL("libcuda.so.1")
         driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
+
+
+def check_host_may_wait(what: str) -> None:
+    """Raise where the caller records a graph, with CuPy or torch: the host cannot wait for the GPU then.
+
+    Raises:
+        InvalidUsage: it does; nothing was enqueued, and the recording is as it was.
+    """
+    cupy: Any = import_module("cupy")
+    torch: Any = sys.modules.get("torch")
+    by_torch = torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if by_torch or cupy.cuda.get_current_stream().is_capturing():
+        raise InvalidUsage(
+            f"a graph is being recorded, and {what} needs the host: make the call once before, and pass counts="
+        )

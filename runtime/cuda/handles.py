@@ -46,10 +46,10 @@ class Recording:
     """
 
     def __init__(
-        self, graph: Any, result: Any, given: Any, memory: CudaMemory, follow: Callable[[], None], used: Sequence[Any]
+        self, graph: Any, result: Any, given: Any, memory: CudaMemory, follow: Callable[[], None], used: tuple[Any, ...]
     ) -> None:
         self._graph, self._given, self._memory, self._follow = graph, given, memory, follow
-        self._held = (*memory.held(), used)
+        self._held = (*memory.held(), *used)
         memory.recordings.add(self)
         self.result = result
 
@@ -80,6 +80,9 @@ def record(
 ) -> Recording:
     """Run ``call`` once, which makes connections and fills caches, then record it.
 
+    The capture begins and ends on the calling thread, in CUDA's relaxed mode (CuPy's default): it forbids nobody
+    anything. NCCL launches from a thread of its own when it does not block; every call waits until it has.
+
     Args:
         call: only enqueues work; counts are known.
         given: an array it works on.
@@ -102,7 +105,7 @@ def record(
         graph = stream.end_capture()
     graph.upload(stream)
     stream.synchronize()
-    return Recording(graph, result, given, memory, follow, used)
+    return Recording(graph, result, given, memory, follow, (used, stream))  # NCCL remembers the stream by its address
 
 
 def _current(given: Any, stream: Any) -> Any:

@@ -57,6 +57,7 @@ class CudaMemory:
         self.recordings: WeakSet[Any] = WeakSet()
         self._recording = False
         self._foreign: dict[int, Any] = {}
+        self._loaded: set[Any] = set()
 
     def upload(self, array: np.ndarray) -> Any:
         """A copy of a host array on this GPU, ready for any stream."""
@@ -96,8 +97,8 @@ class CudaMemory:
         table, tiles = self._current[id(copies)]
         pointers = [part.data.ptr for part in buffers.parts]
         arguments = (table, np.int32(len(copies)), np.int64(tiles), *pointers, np.int32(buffers.element.itemsize))
-        shape = self._copying
-        copy_kernel(shape)((min(tiles, self._processors * shape.blocks),), (shape.threads,), arguments)
+        shape, kernel = self._copying, self._ready(copy_kernel(self._copying))
+        kernel((min(tiles, self._processors * shape.blocks),), (shape.threads,), arguments)
 
     def sum(self, sums: Sums, buffers: Buffers, reduction: Reduction) -> None:
         """See :meth:`runtime.buffers.Memory.sum`."""
@@ -106,7 +107,7 @@ class CudaMemory:
         table, tiles = self._current[id(sums)]
         pointers = [part.data.ptr for part in buffers.parts]
         arguments = (table, np.int32(len(sums)), np.int32(len(sums.term_buffer)), np.int64(tiles), *pointers)
-        shape, kernel = self._adding, sum_kernel(buffers.element.name, reduction, self._adding)
+        shape, kernel = self._adding, self._ready(sum_kernel(buffers.element.name, reduction, self._adding))
         kernel((min(tiles, self._processors * shape.blocks),), (shape.threads,), arguments)
 
     def staging(self, bytes: int) -> Any:
@@ -134,7 +135,7 @@ class CudaMemory:
             counts.data.data.ptr, np.int32(counts.element.itemsize == 8), *numbers,
             blocks.data.ptr, self._dropped,
         )  # fmt: skip
-        slots_kernel(shape)((blocks_each, slots.peers), (shape.threads,), arguments)
+        self._ready(slots_kernel(shape))((blocks_each, slots.peers), (shape.threads,), arguments)
 
     def dropped(self) -> int:
         """See :meth:`runtime.buffers.Memory.dropped`."""
@@ -211,8 +212,15 @@ class CudaMemory:
         finally:
             self.stream, self._recording = before, False  # nothing runs on the stream that recorded
 
+    def _ready(self, kernel: Any) -> Any:
+        """A kernel that is launched now: its first launch compiles and loads it, which no graph can hold."""
+        if kernel not in self._loaded:
+            self._not_captured()
+            self._loaded.add(kernel)
+        return kernel
+
     def _not_captured(self) -> None:
-        """What follows takes memory or waits, which no graph can hold."""
+        """What follows takes memory, loads code or waits, which no graph can hold."""
         if self.stream.is_capturing():
             raise InvalidUsage(
                 "a graph is being recorded of a call that was not made before; make it once first, and put calls with "

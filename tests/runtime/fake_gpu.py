@@ -13,6 +13,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from concurrent.futures import Future
+from functools import cache
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -66,6 +67,8 @@ class Stream:
     def submit(self, act):
         future = Future()
         if self.graph is not None:
+            if threading.get_ident() != self.graph.thread:
+                self.graph.spoilt = "a thread that does not record enqueued work on the stream"
             self.graph.acts.append(act)
             return future
         self._work.put((act, future))
@@ -84,6 +87,7 @@ class Stream:
     def synchronize(self):
         if self.graph is not None:
             raise Refused("the stream is capturing: nothing can wait for it")
+        forbidden("waited for a stream")
         self.submit(lambda: None).result()
 
     def is_capturing(self):
@@ -95,6 +99,8 @@ class Stream:
             _strict.append(self.graph)
 
     def end_capture(self):
+        if self.graph in _strict and threading.get_ident() != self.graph.thread:
+            raise Refused("only the thread that began a capture ends it, but for the relaxed mode")
         graph, self.graph = self.graph, None
         graph.ended = True
         if graph in _strict:
@@ -121,6 +127,7 @@ class Graph:
 
     def __init__(self):
         self.acts, self.joined, self.ended, self.spoilt = [], set(), False, ""
+        self.thread = threading.get_ident()
 
     def upload(self, stream):
         pass
@@ -128,6 +135,13 @@ class Graph:
     def launch(self, stream):
         for act in self.acts:
             stream.submit(act)
+
+
+def forbidden(what):
+    """What spoils every capture in global mode, whichever thread does it, but for those that tolerate captures."""
+    for graph in list(_strict):
+        if not getattr(_here, "tolerant", False):
+            graph.spoilt = f"a thread {what} during a capture in global mode"
 
 
 class Event:
@@ -144,9 +158,7 @@ class Event:
     def done(self):
         if self.graph is not None:
             raise Refused("the event was captured: nobody can ask for it")
-        for graph in list(_strict):
-            if not getattr(_here, "tolerant", False):
-                graph.spoilt = "a thread asked for an event during a capture in global mode"
+        forbidden("asked for an event")
         return self.future is None or self.future.done()
 
 
@@ -188,9 +200,12 @@ class Array:
 
 class Kernel:
     def __init__(self, act):
-        self._act = act
+        self._act, self._loaded = act, False
 
     def __call__(self, grid, block, arguments):
+        if not self._loaded and current().graph is not None:
+            raise Refused("a kernel would be loaded while a graph is captured")
+        self._loaded = True
         current().submit(lambda: self._act(*arguments))
 
 
@@ -270,9 +285,9 @@ def install(monkeypatch, peers):
     monkeypatch.setitem(__import__("sys").modules, "cupy", cupy)
     _slots.peers = peers
     monkeypatch.setattr("runtime.communicators.watched.tolerate_captures", lambda: setattr(_here, "tolerant", True))
-    monkeypatch.setattr("runtime.cuda.memory.copy_kernel", lambda shape: Kernel(_copies))
-    monkeypatch.setattr("runtime.cuda.memory.sum_kernel", lambda name, how, shape: Kernel(_sums(name, how)))
-    monkeypatch.setattr("runtime.cuda.memory.slots_kernel", lambda shape: Kernel(_slots))
+    monkeypatch.setattr("runtime.cuda.memory.copy_kernel", cache(lambda shape: Kernel(_copies)))
+    monkeypatch.setattr("runtime.cuda.memory.sum_kernel", cache(lambda name, how, shape: Kernel(_sums(name, how))))
+    monkeypatch.setattr("runtime.cuda.memory.slots_kernel", cache(lambda shape: Kernel(_slots)))
     return cupy
 
 

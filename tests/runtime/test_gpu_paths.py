@@ -404,6 +404,72 @@ def test_the_watchdog_spoils_no_capture_of_the_caller(on_gpus):
     assert on_gpus(2, rank)[0] == [True, True]
 
 
+def test_a_capture_of_the_caller_in_global_mode_holds_the_whole_call(on_gpus):
+    """What CUDA forbids then (asking for events, waiting, another thread's work, loading kernels) is not done."""
+    together = threading.Barrier(2)
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = put(np.arange(8, dtype=np.int16))
+        for _ in range(6):  # the first calls are timed
+            ep.all_reduce(x)
+        communicator.synchronize()
+        stream = fake_gpu.Stream()
+        together.wait(20)
+        stream.begin_capture(fake_gpu.GLOBAL)
+        with stream:
+            y = ep.all_reduce(x)
+        together.wait(20)
+        graph = stream.end_capture()
+        together.wait(20)
+        x.a[:] += 1
+        graph.launch(current())
+        found = y.get().tolist()
+        ep.close()
+        return found
+
+    assert on_gpus(2, rank)[0] == [(2 * np.arange(8) + 2).tolist()] * 2
+
+
+def test_a_capture_of_the_caller_is_not_spoilt_by_what_needs_the_host(on_gpus):
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = put(np.arange(32, dtype=np.int16))
+        counts = np.full((2, 2), 16)
+        ep.all_reduce(x)
+        stream = fake_gpu.Stream()
+        stream.begin_capture()
+        with stream:
+            for call in (lambda: ep.all_gather(x), lambda: ep.all_to_all(x), lambda: ep.all_to_all(x, counts=counts)):
+                with pytest.raises(InvalidUsage, match="a graph is being recorded, and what the ranks exchange first"):
+                    call()
+            with pytest.raises(InvalidUsage, match="of a call that was not made before"):
+                ep.all_reduce(x.view(np.uint16))  # the same program, but a kernel that was not loaded
+        stream.end_capture()
+        found = ep.all_gather(x[:1], counts=[1, 1]).get().tolist()
+        ep.close()
+        return found
+
+    assert on_gpus(2, rank)[0] == [[0, 0]] * 2
+
+
+def test_under_an_order_of_launches_no_graph_of_the_caller_is_recorded(on_gpus, monkeypatch):
+    monkeypatch.setenv(LAUNCH_ORDER, "1")
+
+    def rank(communicator):
+        ep = attach(communicator=communicator)
+        x = put(np.arange(8, dtype=np.int16))
+        ep.all_reduce(x)
+        stream = fake_gpu.Stream()
+        stream.begin_capture()
+        with stream, pytest.raises(InvalidUsage, match=f"a graph is being recorded, but {LAUNCH_ORDER} is 1"):
+            ep.all_reduce(x)
+        stream.end_capture()
+        return ep.all_reduce(x).get().tolist()
+
+    assert on_gpus(2, rank)[0] == [(2 * np.arange(8)).tolist()] * 2
+
+
 def test_scratch_in_a_graph_of_the_caller_stays(on_gpus):
     def rank(communicator):
         ep = attach(communicator=communicator)
