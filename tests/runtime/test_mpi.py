@@ -58,7 +58,14 @@ def test_eight_ranks_execute_plans_of_another_implementation(mpiexec, tmp_path):
 
 @pytest.mark.parametrize(
     ("what", "names"),
-    [("dies", 1), ("stalls", 1), ("never-attaches", 1), ("never-starts", None)],
+    [
+        ("dies", 1),
+        ("dies-in-a-round", 1),
+        ("dies-between-rounds", 1),
+        ("stalls", 1),
+        ("never-attaches", 1),
+        ("never-starts", None),
+    ],
 )
 def test_a_lost_rank_is_named_within_the_deadline(mpiexec, tmp_path, what, names):
     for _ in range(3):  # on a loaded machine hydra now and then ends the survivors too, before any of them can speak
@@ -72,6 +79,14 @@ def test_a_lost_rank_is_named_within_the_deadline(mpiexec, tmp_path, what, names
     if names is not None:
         assert all(f"rank {names} did not answer" in line for line in lines), lines
     assert all(float(line.split("after ")[1].split(" s")[0]) < 8 for line in lines)
+
+
+def test_after_a_failure_everybody_attaches_again(mpiexec, tmp_path):
+    mpiexec(3, "mpi_failures.py", "returns", tmp_path, timeout=60)
+    lines = sorted(path.read_text() for path in tmp_path.iterdir())
+    assert len(lines) == 3, lines
+    assert all("; again after " in line for line in lines), lines
+    assert "rank 1 did not answer" in lines[0]
 
 
 def test_ranks_with_different_plans_fall_back_or_are_told(mpiexec, tmp_path):
