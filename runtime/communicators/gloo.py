@@ -55,6 +55,8 @@ class GlooCommunicator:
         self.memory: Memory = HostMemory()
         self.failure: RemoteError | None = None
         self._open = True
+        self._works: list[Any] = []
+        """What is under way, held nowhere else: an error that somebody keeps would keep the connections open."""
         self._store = store.under(f"gloo/{turn(store.name)}")
         meet(self._store, "here", place, deadline)
         try:
@@ -67,17 +69,15 @@ class GlooCommunicator:
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
         """See :meth:`Communicator.group`."""
         self._check()
-        works = []
-        with self._failing(round, None):
-            for m in receives:
+        for m in receives:
+            with self._failing(round, m.peer):  # where the connection is lost already, posting says so
                 arriving = self._tensor(buffers.region(m.buffer, m.offset, m.length))
-                works.append((m.peer, self._group.recv([arriving], m.peer, _TAG)))
-            for m in sends:
+                self._works.append(self._group.recv([arriving], m.peer, _TAG))
+        for m in sends:
+            with self._failing(round, m.peer):
                 leaving = self._tensor(buffers.region(m.buffer, m.offset, m.length))
-                works.append((m.peer, self._group.send([leaving], m.peer, _TAG)))
-        until = time.monotonic() + self.deadline
-        for peer, work in works:
-            self._wait(work, round, peer, until)
+                self._works.append(self._group.send([leaving], m.peer, _TAG))
+        self._wait(round, [m.peer for m in (*receives, *sends)])
 
     def gather(self, data: bytes) -> list[bytes]:
         """See :meth:`Communicator.gather`."""
@@ -85,8 +85,8 @@ class GlooCommunicator:
         mine = self._tensor(np.frombuffer(data, dtype=np.uint8))
         everyone = [self._torch.empty_like(mine) for _ in range(self.size)]
         with self._failing(None, None):
-            work = self._group.allgather([everyone], [mine])
-        self._wait(work, None, None, time.monotonic() + self.deadline)
+            self._works.append(self._group.allgather([everyone], [mine]))
+        self._wait(None, [None])
         return [one.numpy().tobytes() for one in everyone]
 
     def native(self, call: Call) -> bool:
@@ -96,28 +96,28 @@ class GlooCommunicator:
             return False
         self._check()
         with self._failing(0, None):
-            work = start()
-        self._wait(work, 0, None, time.monotonic() + self.deadline)
+            self._works.append(start())
+        self._wait(0, [None])
         return True
 
     def _native(self, call: Call) -> Any:
-        group, counts, size = self._group, call.counts, call.element.itemsize
+        counts, size = call.counts, call.element.itemsize
         match call.collective:
             case Collective.ALLTOALL | Collective.SENDRECV:
                 source, target = self._tensor(call.source), self._tensor(call.target)
                 out, back = (counts[self.rank] * size).tolist(), (counts[:, self.rank] * size).tolist()
-                return lambda: group.alltoall_base(target, source, back, out)
+                return lambda: self._group.alltoall_base(target, source, back, out)
             case Collective.ALLGATHER if bool((counts == counts[0]).all()):
                 parts = list(self._tensor(call.target).split(len(call.source))) if len(call.source) else []
-                return (lambda: group.allgather([parts], [self._tensor(call.source)])) if parts else None
+                return (lambda: self._group.allgather([parts], [self._tensor(call.source)])) if parts else None
             case Collective.BROADCAST:
                 if self.rank == call.root:
                     call.target[:] = call.source
-                return lambda: group.broadcast([self._tensor(call.target)], self._options("Broadcast", call.root))
+                return lambda: self._group.broadcast([self._tensor(call.target)], self._options("Broadcast", call.root))
             case Collective.ALLREDUCE if call.element.name in _ADDED and call.reduction is Reduction.SUM:
                 call.target[:] = call.source
                 numbers = self._tensor(call.target.view(call.element.name))
-                return lambda: group.allreduce([numbers], self._options("Allreduce"))
+                return lambda: self._group.allreduce([numbers], self._options("Allreduce"))
         return None
 
     def _options(self, name: str, root: int | None = None) -> Any:
@@ -152,9 +152,13 @@ class GlooCommunicator:
     def _tensor(self, region: np.ndarray) -> Any:
         return self._torch.from_numpy(region if region.flags.writeable else region.copy())
 
-    def _wait(self, work: Any, round: int | None, peer: int | None, until: float) -> None:
-        with self._failing(round, peer):
-            work.wait(timedelta(seconds=max(until - time.monotonic(), 0.001)))
+    def _wait(self, round: int | None, peers: list[int | None]) -> None:
+        """Wait for what was posted, each with the rank that it takes, if it is one."""
+        until = time.monotonic() + self.deadline
+        for position, peer in enumerate(peers):
+            with self._failing(round, peer):
+                self._works[position].wait(timedelta(seconds=max(until - time.monotonic(), 0.001)))
+        self._works.clear()
 
     @contextlib.contextmanager
     def _failing(self, round: int | None, peer: int | None) -> Any:
@@ -179,14 +183,16 @@ class GlooCommunicator:
         )
 
     def _absent(self) -> int | None:
-        """Ask the others, where gloo does not say who is missing: the first that does not answer within 2 s."""
+        """Ask the others, where gloo does not say who is missing: the only one that does not answer within 2 s.
+
+        Of several some may be alive, and wait for somebody themselves.
+        """
+        missing: list[int] = []
         with contextlib.suppress(Exception):
             self._store.put(f"alive/{self.rank}", b"")
-            until = time.monotonic() + min(2.0, self.deadline / 2)
-            for peer in range(self.size):
-                if self._store.get(f"alive/{peer}", max(until - time.monotonic(), 0.0)) is None:
-                    return peer
-        return None
+            answers = self._store.collect("alive", self.size, min(2.0, self.deadline / 2))
+            missing = [peer for peer, answer in enumerate(answers) if answer is None]
+        return missing[0] if len(missing) == 1 else None
 
     def _told(self) -> RemoteError | None:
         """What another rank wrote down when it gave up."""
@@ -205,7 +211,8 @@ class GlooCommunicator:
                 self._store.put(
                     "failure", json.dumps([failure.message, failure.rank, failure.round, self.rank]).encode()
                 )
-        self._group = None  # closes the connections: the peers' waits end
+        self._works.clear()
+        self._group = None  # closes the connections, so the peers' waits end: nothing else holds them
 
     def _check(self) -> None:
         if not self._open:

@@ -7,13 +7,14 @@ started and then polled until its deadline, and the first rank that gives up tel
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -61,20 +62,22 @@ class MpiCommunicator:
         self._members = list(range(self.size))  # ranks as errors name them: of the whole
         self._comm = world
         self._exchange_host(b"synth", _HELLO)
-        self._comm, request = world.Idup()
+        copied, request = world.Idup()
         self._finish([request], [None], None)
+        copied.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self._comm = copied
 
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
         """See :meth:`Communicator.group`."""
         self._check()
-        byte = self._mpi.BYTE
-        requests = [
-            self._comm.Irecv([buffers.region(m.buffer, m.offset, m.length), byte], m.peer, _DATA) for m in receives
-        ]
-        requests += [
-            self._comm.Isend([buffers.region(m.buffer, m.offset, m.length), byte], m.peer, _DATA) for m in sends
-        ]
-        self._finish(requests, [m.peer for m in (*receives, *sends)], round)
+        peers: list[int | None] = [m.peer for m in (*receives, *sends)]
+        requests: list[Any] = []
+        with self._failing(round, lambda _: peers[len(requests)]):
+            for post, messages in ((self._comm.Irecv, receives), (self._comm.Isend, sends)):
+                for m in messages:
+                    region = buffers.region(m.buffer, m.offset, m.length)
+                    requests.append(post([region, self._mpi.BYTE], m.peer, _DATA))
+        self._finish(requests, peers, round)
 
     def gather(self, data: bytes) -> list[bytes]:
         """See :meth:`Communicator.gather`."""
@@ -87,7 +90,8 @@ class MpiCommunicator:
         if kind is None:
             return False
         self._check()
-        request = self._start_native(call, kind)
+        with self._failing(0):
+            request = self._start_native(call, kind)
         self._finish([request], [None], 0)
         return True
 
@@ -134,6 +138,7 @@ class MpiCommunicator:
         if color is None:
             return None
         part = copy(self)
+        made[0].Set_errhandler(self._mpi.ERRORS_RETURN)
         part._comm, part._whole, part._unfinished, part._members = made[0], self, [], members
         part.rank, part.size = made[0].Get_rank(), made[0].Get_size()
         return part
@@ -166,19 +171,22 @@ class MpiCommunicator:
         mine = np.frombuffer(data, dtype=np.uint8)
         parts = [np.empty_like(mine) for _ in range(self.size)]
         parts[self.rank][:] = mine
-        peers = [peer for peer in range(self.size) if peer != self.rank]
-        byte = self._mpi.BYTE
-        requests = [self._comm.Irecv([parts[peer], byte], peer, tag) for peer in peers]
-        requests += [self._comm.Isend([mine, byte], peer, tag) for peer in peers]
-        self._finish(requests, [*peers, *peers], None)
+        others = [peer for peer in range(self.size) if peer != self.rank]
+        requests: list[Any] = []
+        with self._failing(None, lambda _: others[len(requests) % len(others)]):
+            for post, of in ((self._comm.Irecv, parts), (self._comm.Isend, [mine] * self.size)):
+                for peer in others:
+                    requests.append(post([of[peer], self._mpi.BYTE], peer, tag))
+        self._finish(requests, [*others, *others], None)
         return [part.tobytes() for part in parts]
 
     def _finish(self, requests: list[Any], peers: list[int | None], round: int | None) -> None:
         """Poll until all requests are done; at the deadline, name a peer that is not."""
         began, turn = time.monotonic(), 0
         self._unfinished = requests  # after a failure, their memory must outlive a message that still arrives
-        try:
-            while not self._mpi.Request.Testall(requests):
+        statuses = [self._mpi.Status() for _ in requests]
+        with self._failing(round, lambda error: self._failed(error, statuses, peers)):
+            while not self._mpi.Request.Testall(requests, statuses):
                 turn += 1
                 if turn % 64 == 0 or turn > 2000:
                     self._hear_abort()
@@ -190,16 +198,36 @@ class MpiCommunicator:
                             self._give_up(failure)
                             raise failure
                 time.sleep(0 if turn <= 2000 else 0.0005)  # give way to the ranks that share this core
+
+    @contextlib.contextmanager
+    def _failing(self, round: int | None, find: Callable[[Any], int | None] = lambda _: None) -> Iterator[None]:
+        """Any error of MPI ends the communicator: a peer's process has ended. ``find`` says which, of an error."""
+        try:
+            yield
         except self._mpi.Exception as error:
-            failure = RemoteError(f"MPI failed in round {round}: {error}", round=round)
+            peer = find(error)
+            rank = None if peer is None else self._members[peer]
+            who = "a rank" if rank is None else f"rank {rank}"
+            where = "at the start" if round is None else f"in round {round}"
+            said = f"{who} was lost {where}, as MPI's error says ({error}); close this group and attach again"
+            failure = RemoteError(said, rank=rank, round=round)
             self._give_up(failure)
             raise failure from error
+
+    def _failed(self, error: Any, statuses: list[Any], peers: list[int | None]) -> int | None:
+        """The first peer whose request failed, if the error says that some did."""
+        if error.Get_error_class() != self._mpi.ERR_IN_STATUS:
+            return None
+        fine = (self._mpi.SUCCESS, self._mpi.ERR_PENDING)
+        return next((p for p, status in zip(peers, statuses, strict=True) if status.Get_error() not in fine), None)
 
     def _hear_abort(self) -> None:
         if self._whole is not None:
             return self._whole._hear_abort()
-        status = self._mpi.Status()
-        if self._comm.Iprobe(self._mpi.ANY_SOURCE, _ABORT, status):
+        status, heard = self._mpi.Status(), False
+        with contextlib.suppress(self._mpi.Exception):  # of a lost peer the exchange itself will say which
+            heard = self._comm.Iprobe(self._mpi.ANY_SOURCE, _ABORT, status)
+        if heard:
             note = np.empty(2, dtype=np.int64)
             self._comm.Recv([note, self._mpi.BYTE], status.Get_source(), _ABORT)
             rank, round = (None if value < 0 else int(value) for value in note)
@@ -221,8 +249,10 @@ class MpiCommunicator:
         note = np.array([-1 if value is None else value for value in (error.rank, error.round)], dtype=np.int64)
         for peer in range(self.size):
             if peer not in (self.rank, error.rank):
-                self._unfinished.append(self._comm.Isend([note, self._mpi.BYTE], peer, _ABORT))
-        self._mpi.Request.Testall(self._unfinished)  # one push for the notes
+                with contextlib.suppress(self._mpi.Exception):  # lost too
+                    self._unfinished.append(self._comm.Isend([note, self._mpi.BYTE], peer, _ABORT))
+        with contextlib.suppress(self._mpi.Exception):
+            self._mpi.Request.Testall(self._unfinished)  # one push for the notes
 
     def _check(self) -> None:
         if not self._open:
@@ -259,6 +289,7 @@ def start(deadline: float) -> Any:
         thread.join(deadline)
         if thread.is_alive():
             raise RemoteError(f"not every rank started MPI within {deadline:g} s; one died or was never launched")
+        MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)  # or MPI ends this process when another one dies
         atexit.register(_finalize, MPI, deadline)
         _ignore_launcher_notes()
     return MPI

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from runtime.communicators.base import Communicator
-from runtime.place import Place
+from runtime.place import Place, find_place
 from runtime.rendezvous import VARIABLE as RENDEZVOUS
 from runtime.rendezvous import Store, TorchStore, open_store
 from synth.errors import InvalidUsage
@@ -48,7 +48,9 @@ def _choose(place: Place) -> str:
         with contextlib.suppress(Exception):  # no driver, or no device
             if cupy.cuda.runtime.getDeviceCount() > 0:
                 return "nccl" if find_spec("nccl") is not None else "nccl-cupy"
-    meets = place.launcher == "torchrun" or (place.launcher != "mpi" and bool(os.environ.get(RENDEZVOUS)))
+    started = find_place() if place.launcher == "arguments" else place  # as when some of torchrun's ranks attach again
+    by_torchrun = started is not None and started.launcher == "torchrun"
+    meets = by_torchrun or (place.launcher != "mpi" and bool(os.environ.get(RENDEZVOUS)))
     return "gloo" if meets and find_spec("torch") is not None else "mpi"
 
 

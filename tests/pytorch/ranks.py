@@ -56,15 +56,36 @@ def gloo():
     return {"names": names}
 
 
+def survive(lost):
+    """What a new group of the ranks that are left gives, which meet in torchrun's store as the first did."""
+    with synth.attach(rank=int(os.environ["RANK"]), size=lost, deadline=20) as ep:
+        return ep.all_reduce(torch.arange(4.0)).tolist()
+
+
 def failing(how):
-    """The last rank dies, stalls or gives up inside a collective; the others say what they were told."""
-    ep = synth.attach(deadline=3)
+    """The last rank dies, stalls or gives up; the others say what they were told, and attach again without it."""
+
+    def die(*_):
+        leave("failing", {"said": None})
+        os._exit(0)
+
+    last = int(os.environ["WORLD_SIZE"]) - 1
+    began = time.monotonic()
+    try:
+        if how == "dies-before" and int(os.environ["RANK"]) == last:
+            die()
+        ep = synth.attach(deadline=3)
+    except RemoteError as error:
+        return {"said": error.message, "rank": error.rank, "seconds": time.monotonic() - began, "again": survive(last)}
     ep.all_reduce(torch.ones(3))
-    last = ep.size - 1
     if ep.rank == last:
         if how == "dies":
-            leave("failing", {"said": None})
-            os._exit(0)
+            die()
+        exchange = ep.communicator.group
+        if how == "dies-in-a-round":
+            ep.communicator._wait = die
+        if how == "dies-between-rounds":
+            ep.communicator.group = lambda *given: exchange(*given) if given[-1] == 0 else die()
         if how == "stalls":
             time.sleep(8)
             return {"said": None}
@@ -73,9 +94,12 @@ def failing(how):
             return {"said": None}
     began = time.monotonic()
     try:
-        ep.reduce_scatter(torch.ones(2 * ep.size, 3))  # gloo has none of its own: the direct exchange
+        for _ in range(2):
+            ep.all_reduce(torch.ones(200 * ep.size, dtype=torch.bfloat16))  # in two rounds: gloo does not add it
     except RemoteError as error:
-        return {"said": error.message, "rank": error.rank, "seconds": time.monotonic() - began}
+        seconds = time.monotonic() - began
+        ep.close()
+        return {"said": error.message, "rank": error.rank, "seconds": seconds, "again": survive(last)}
     return {"said": "nothing was noticed"}
 
 

@@ -41,12 +41,23 @@ def test_ranks_without_torchrun_meet_elsewhere(tmp_path, serve, meet):
     assert len(list(tmp_path.glob("gloo-*.json"))) == 3
 
 
-@pytest.mark.parametrize(("how", "seconds"), [("dies", 2.5), ("stalls", 4.9), ("gives-up", 2.5)])
-def test_a_lost_rank_is_named(torchrun, how, seconds):
+@pytest.mark.parametrize(
+    ("how", "seconds"),
+    [
+        ("dies-before", 6),
+        ("dies", 2.5),
+        ("dies-in-a-round", 2.5),
+        ("dies-between-rounds", 2.5),
+        ("stalls", 4.9),
+        ("gives-up", 2.5),
+    ],
+)
+def test_a_lost_rank_is_named_and_the_others_attach_again(torchrun, how, seconds):
     left = torchrun(3, "failing", how)
     for answer in left[:2]:
         assert answer["rank"] == 2, answer
         assert answer["seconds"] < seconds, answer
+        assert answer["again"] == [0.0, 2.0, 4.0, 6.0]
     assert any("rank 2" in answer["said"] for answer in left[:2])
 
 

@@ -76,5 +76,8 @@ except RemoteError as error:
     say(error)
     if what == "returns":
         once_more()
-    time.sleep(1)  # the launcher may end the others as soon as one rank ends without the end of MPI
+    until = time.monotonic() + 10  # the launcher may end the others as soon as one rank ends without the end of MPI
+    while len(list(Path(sys.argv[2]).iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(1)
     sys.exit(0)
