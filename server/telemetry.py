@@ -11,7 +11,7 @@ from statistics import median
 
 from synth.documents import Json
 from synth.topology import Severity, Topology
-from synth.topology.routes import routes_from
+from synth.topology.paths import routes_from
 from synth.units import format_rate
 
 BEHIND = 0.5

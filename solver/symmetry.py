@@ -71,11 +71,11 @@ def _grown(candidates: Iterable[np.ndarray], checker: Checker, demand: Demand, *
             continue
         if not checker.looks_alike(image) or not (found is None or found.may_grow_by(image)):
             continue
-        wider = Group.acting_freely(np.stack([image] if found is None else [*found.generators, image]))
-        if wider is None or (found is not None and wider.order == found.order):
-            continue
         links = checker.links_of(image)
         if links is None:
+            continue
+        wider = Group.acting_freely(np.stack([image] if found is None else [*found.generators, image]))
+        if wider is None or (found is not None and wider.order == found.order):
             continue
         wider = replace(wider, links=np.stack([links] if found is None else [*found.links, links]))
         if routes and not checker.keeps_routes(wider):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 from probe.nics import Use
 from synth.topology import Confidence, DeviceKind, Link, LinkClass, Topology
-from synth.topology.routes import routes_from
+from synth.topology.paths import routes_from
 
 
 def nic_links(part: Topology, uses: Sequence[Use]) -> list[Link]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from synth.topology.group import Group
 from synth.topology.model import Topology
-from synth.topology.routes import Routes, preference
+from synth.topology.paths import preference
+from synth.topology.routes import Routes
 
 REFINEMENTS = 8
 """Steps of colour refinement; what it cannot tell apart is checked link by link all the same."""
@@ -67,7 +68,9 @@ class Checker:
         self._rank_device = np.array([topology.index[device] for device in routes.devices], dtype=np.int64)
         self._leaving, self._entering, self._within = _Sum(self._src), _Sum(self._dst), _Sum(self._node)
         self._by_ends = np.lexsort((self._label, self._dst, self._src))
-        self._plain = list(self._refined(np.arange(routes.ranks)))
+        rounds = list(self._refined(np.arange(routes.ranks)))
+        self._sums = [_mix(colour).sum() for colour in rounds]
+        self._plain, self._by_plain = rounds[-1], np.argsort(rounds[-1], kind="stable")
         *_, alike = self._refined(np.zeros(routes.ranks, dtype=np.int64))
         self._looks = alike[self._rank_device]
 
@@ -96,10 +99,12 @@ class Checker:
             return None
         there = np.empty_like(image)
         there[image] = np.arange(len(image))  # rank image[i] takes the colour of rank i
-        for here, colour in zip(self._plain, self._refined(there), strict=True):
-            source, target = np.argsort(here, kind="stable"), np.argsort(colour, kind="stable")
-            if not (here[source] == colour[target]).all():
+        for sum_here, colour in zip(self._sums, self._refined(there), strict=True):
+            if _mix(colour).sum() != sum_here:  # other colours than here, or not as many of each
                 return None
+        source, target = self._by_plain, np.argsort(colour, kind="stable")
+        if not (self._plain[source] == colour[target]).all():
+            return None
         device = np.empty(len(source), dtype=np.int64)
         device[source] = target
         if not (self._kind[device] == self._kind).all():

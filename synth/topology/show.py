@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from synth.topology.model import Device, DeviceKind, Link, LinkClass, Topology, natural_key
-from synth.topology.routes import routes_from
+from synth.topology.paths import routes_from
 from synth.units import format_rate
 
 MATRIX_GPUS = 16
