@@ -30,6 +30,22 @@ def test_bound_answers_with_its_proof(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(found["certificate"]["lengths"]) == len(catalog.build("asym8").links)
 
 
+@pytest.mark.parametrize("machine", ["asym8", "hgx-h100x40"])
+def test_a_bound_is_checked_by_itself(machine: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = answer(capsys, "bound", machine, "--collective", "allgather")
+    file = tmp_path / "bound.json"
+    file.write_text(json.dumps(found))
+    checked = answer(capsys, "check", str(file), "--topology", machine)
+    assert (checked["valid"], checked["bound_checked"]) == (True, True)
+    assert ("symmetry" in found) == (machine == "hgx-h100x40")
+    found["certificate"]["bound_ns"] *= 1.01
+    file.write_text(json.dumps(found))
+    assert main(["check", str(file), "--topology", machine]) == 1
+    assert "proves" in capsys.readouterr().out
+    assert main(["check", str(file)]) == 2
+    assert "--topology" in capsys.readouterr().err
+
+
 def test_solve_writes_a_valid_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     found = answer(capsys, "solve", "ndv2x1", "--collective", "allreduce", "--bytes", "64MB", "-o", str(file))
