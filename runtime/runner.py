@@ -113,7 +113,7 @@ class Runner:
         program = None if prepared is None else self._program(prepared, call)
         if not self._source.statistics:
             return self._go(schedules, prepared, program, call, None)
-        stats, memory, operation = self._stats, self._communicator.memory, schedules.operation.name
+        stats, memory, operation = self._stats, self._communicator.memory, schedules.name
         marks = [memory.now()] if memory.timing(stats.calls(operation, name)) else None
         if not self._go(schedules, prepared, program, call, marks):
             memory.recycle(marks or ())
@@ -200,7 +200,7 @@ class Runner:
             "direct": lambda: carry_out(schedules.direct),
             planned.name: lambda: carry_out(planned),
         }
-        verdict = hold_trial(self._communicator, schedules.operation.name, bytes, candidates)
+        verdict = hold_trial(self._communicator, schedules.name, bytes, candidates)
         self._stats.trials.append(verdict)
         say(self._communicator.rank, self._communicator.size, schedules.operation, verdict.reason)
         return verdict

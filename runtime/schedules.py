@@ -93,7 +93,7 @@ class Schedules:
         trial: bool = False,
         classes: LinkClasses | None = None,
     ) -> None:
-        self.operation = operation
+        self.operation, self.name = operation, operation.name
         self.plan = None if plan is None else Prepared(plan, rank)
         self.forced: str | None = None  # ``plan``, ``direct`` or ``native`` once a trial has decided
         self.trial, self.classes = trial, classes

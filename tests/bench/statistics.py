@@ -1,7 +1,8 @@
 """What statistics cost: calls with and without, in turns: ``mpiexec -n 2 python -m tests.bench.statistics [BYTES]``.
 
-Prints the median seconds of an all_to_all with known counts and what counting and timing it adds. On a GPU
-(``tests/gpu/run_all.py`` runs it there) the time is that of issuing the call, since the device works meanwhile.
+Prints the median seconds of an all_to_all with known counts, what counting and timing it adds, the noise of that, and
+what counting and timing take by themselves. On a GPU (``tests/gpu/run_all.py`` runs it there) the time is that of
+issuing the call, since the device works meanwhile.
 """
 
 import json
@@ -15,37 +16,34 @@ import numpy as np
 import synth
 
 
-def overhead(ep, x, turns=400, block=10):
-    """(median seconds without, median of the differences) of one call.
+def overhead(ep, x, turns=300, block=10):
+    """Medians of the seconds of one call: without, what statistics add, and what a second one without differs by.
 
-    A difference is that of two pairs in both orders: what comes second in a pair is faster or slower by itself.
+    Each turn has a block of each of the three, in an order drawn anew, the same on all ranks; the last is the noise.
 
     Args:
         ep: a group.
         x: rows to exchange, equally many for each rank.
-        turns: pairs of blocks.
+        turns: how often.
         block: calls in a row, with the host waiting for the device only between blocks.
     """
     runner, communicator = ep._runner, ep._communicator
     counts = np.full((ep.size, ep.size), len(x) // ep.size)
     out = ep.all_to_all(x, counts=counts)[0]
-    sources = {on: replace(runner._source, statistics=on) for on in (False, True)}
-    plain, extra = [], []
-    for turn in range(turns + 20):
-        seconds: dict[bool, float] = {}
-        for on in (False, True) if turn % 2 else (True, False):
-            runner._source = sources[on]
+    sources = [replace(runner._source, statistics=on) for on in (False, True, False)]
+    seconds = np.empty((3, turns))
+    orders = np.random.default_rng(0)
+    for turn in range(-10, turns):
+        for kind in orders.permutation(3):
+            runner._source = sources[kind]
             communicator.gather(b"go")
             began = time.perf_counter()
             for _ in range(block):
                 ep.all_to_all(x, counts=counts, out=out)
-            seconds[on] = (time.perf_counter() - began) / block
+            seconds[kind, turn] = (time.perf_counter() - began) / block  # the first turns are written over
             communicator.synchronize()
-        if turn >= 20:
-            plain.append(seconds[False])
-            extra.append(seconds[True] - seconds[False])
-    both = np.reshape(extra[: len(extra) // 2 * 2], (-1, 2)).mean(axis=1)
-    return float(np.median(plain)), float(np.median(both))
+    plain, counted, again = np.median(seconds, axis=1).tolist()
+    return plain, counted - plain, again - plain
 
 
 def cost(ep, x, calls=20000):
@@ -72,11 +70,11 @@ def main(size=2**20):
     os.environ.update(SYNTH_QUIET="1", SYNTH_TRIAL="off")
     with synth.attach() as ep:
         x = np.zeros((ep.size, int(size) // ep.size), dtype=np.uint8)
-        plain, extra = overhead(ep, x)
+        plain, extra, noise = overhead(ep, x)
         alone = cost(ep, x)
         if ep.rank == 0:
             print(json.dumps({"bytes": int(size), "ranks": ep.size, "transport": ep._communicator.name,
-                              "seconds": plain, "added": extra, "share": extra / plain, "cost": alone}))  # fmt: skip
+                              "seconds": plain, "added": extra, "noise": noise, "share": extra / plain, "cost": alone}))  # fmt: skip
 
 
 if __name__ == "__main__":
