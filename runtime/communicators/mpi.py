@@ -1,27 +1,22 @@
 """MPI on host memory (mpi4py), for machines without a GPU.
 
-MPI itself waits for ever for a peer that died. So nothing here blocks: start-up runs beside a clock, every exchange is
-started and then polled until its deadline, and the first rank that gives up tells the others why.
+MPI itself waits for ever for a peer that died. So nothing here blocks: every exchange is started and then polled until
+its deadline, and the first rank that gives up tells the others why. :mod:`runtime.communicators.mpi_start` starts MPI.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import ctypes
-import re
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from runtime.buffers import Buffers, HostMemory, Memory
+from runtime.communicators import mpi_start
 from runtime.communicators.base import DEADLINE, Call
 from runtime.communicators.local import same_color, silent
 from runtime.elements import Element
@@ -31,7 +26,6 @@ from synth.plan.layout import starts
 from synth.plan.program import Message
 
 _HELLO, _DATA, _HOST, _ABORT = 29_001, 29_002, 29_003, 29_004
-_state = {"broken": False}
 
 
 class MpiCommunicator:
@@ -49,7 +43,7 @@ class MpiCommunicator:
     concurrent = False
 
     def __init__(self, comm: Any = None, *, deadline: float = DEADLINE) -> None:
-        self._mpi = start(deadline)
+        self._mpi = mpi_start.start(deadline)
         world = self._mpi.COMM_WORLD if comm is None else comm
         self.rank: int = world.Get_rank()
         self.size: int = world.Get_size()
@@ -238,12 +232,12 @@ class MpiCommunicator:
                 else f"rank {rank} did not answer {'at the start' if round is None else f'in round {round}'}, "
                 f"says rank {teller}; close this group and attach again"
             )
-            self.failure, _state["broken"] = RemoteError(message, rank=rank, round=round), True
+            self.failure, mpi_start.state["broken"] = RemoteError(message, rank=rank, round=round), True
             raise self.failure
 
     def _give_up(self, error: RemoteError) -> None:
         """Stop using the communicator and tell the peers why."""
-        self.failure, _state["broken"] = error, True
+        self.failure, mpi_start.state["broken"] = error, True
         if self._whole is not None:
             return self._whole._give_up(error)
         note = np.array([-1 if value is None else value for value in (error.rank, error.round)], dtype=np.int64)
@@ -261,61 +255,6 @@ class MpiCommunicator:
         if failure is not None:
             raise RemoteError(failure.message, rank=failure.rank, round=failure.round)
         self._hear_abort()
-
-
-def start(deadline: float) -> Any:
-    """The mpi4py module, with MPI started.
-
-    ``MPI_Init`` waits for every rank, and mpi4py keeps Python's lock meanwhile; so it is called through ctypes, in a
-    thread of its own that can be left behind.
-
-    Raises:
-        RemoteError: not every rank started before the deadline.
-    """
-    if "mpi4py.MPI" not in sys.modules:
-        import mpi4py
-
-        mpi4py.rc.initialize = False
-        mpi4py.rc.finalize = False
-    from mpi4py import MPI
-
-    if MPI.Is_finalized():
-        raise InvalidUsage("MPI was already shut down in this process; start a new process to attach again")
-    if not MPI.Is_initialized():
-        library, provided = ctypes.CDLL(_library()), ctypes.c_int()
-        arguments = (None, None, ctypes.c_int(MPI.THREAD_MULTIPLE), ctypes.byref(provided))
-        thread = threading.Thread(target=library.MPI_Init_thread, args=arguments, daemon=True)
-        thread.start()
-        thread.join(deadline)
-        if thread.is_alive():
-            raise RemoteError(f"not every rank started MPI within {deadline:g} s; one died or was never launched")
-        MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)  # or MPI ends this process when another one dies
-        atexit.register(_finalize, MPI, deadline)
-        _ignore_launcher_notes()
-    return MPI
-
-
-def _ignore_launcher_notes() -> None:
-    """Hydra sends SIGUSR1 when a rank has died, and MPICH's handler for it does not return; this process lives on."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-
-
-def _library() -> str:
-    """The MPI library that mpi4py has loaded."""
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    found = {line.split()[-1] for line in maps if re.search(r"/libmpi\.so|/libmpi_abi\.so", line)}
-    if not found:
-        raise InvalidUsage("mpi4py is there, but no MPI library; synth's extra mpi brings one")
-    return min(found)
-
-
-def _finalize(mpi: Any, deadline: float) -> None:
-    """End MPI when the process ends, unless a peer is lost: then it would wait for ever."""
-    if not _state["broken"] and mpi.Is_initialized() and not mpi.Is_finalized():
-        thread = threading.Thread(target=ctypes.CDLL(_library()).MPI_Finalize, daemon=True)
-        thread.start()
-        thread.join(deadline)
 
 
 def _datatype(mpi: Any, element: Element, collective: Collective) -> Any:
