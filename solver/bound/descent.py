@@ -29,7 +29,8 @@ def descend(
     Args:
         solve: solves the program; gives its seconds and [links] prices that sum to 1.
         price: adds columns that are cheap at some prices; gives the seconds that those prove, and how many were new.
-        exact: the columns are the cheapest, so that prices prove something; prices are smoothed then.
+        exact: the columns are the cheapest, so that prices prove something; they are smoothed towards those that prove
+            most then, and otherwise towards those of before.
         bound: seconds already proven.
         prices: [links] what proves them.
         tolerance: relative distance of time and bound at which to stop.
@@ -42,7 +43,7 @@ def descend(
 
     Source: Wentges, "Weighted Dantzig-Wolfe decomposition", 1997, for the smoothing.
     """
-    seconds, smoothing, idle = float("inf"), SMOOTHING, 0
+    seconds, smoothing, idle, centre = float("inf"), SMOOTHING, 0, prices
     try:
         while True:
             now, duals = solve()
@@ -51,15 +52,16 @@ def descend(
             tell(seconds, bound)
             if seconds <= bound * (1 + tolerance) or stop() or (not exact and idle > patience):
                 break
-            tried = smoothing * prices + (1 - smoothing) * duals if exact else duals
+            tried = smoothing * centre + (1 - smoothing) * duals
             proven, added = price(tried)
             if exact and proven > bound:
                 bound, prices = proven, tried
+            centre = prices if exact else tried
             if not added:
-                if not exact or smoothing == 0.0:
+                if smoothing == 0.0:
                     break
                 smoothing = 0.0
-            elif exact:
+            else:
                 smoothing = SMOOTHING
             if seconds <= bound * (1 + tolerance):
                 break

@@ -20,7 +20,7 @@ import numpy as np
 from solver.backend import INFINITY, Cancel, LinearProgram, LinearSolution
 from solver.bound.columns import Columns, unseen
 from solver.bound.descent import descend
-from solver.bound.pricing import Pricer, cheapest
+from solver.bound.pricing import Improver, Pricer, cheapest
 from solver.bound.problem import Problem
 
 TOLERANCE = 1e-4
@@ -115,6 +115,7 @@ def generate(
     seed: int = 0,
     pricer: Pricer = cheapest,
     second: Pricer | None = None,
+    improver: Improver | None = None,
     start: Columns | None = None,
     warm_up: int = WARM_UP,
     patience: int = PATIENCE,
@@ -132,6 +133,7 @@ def generate(
         seed: for HiGHS.
         pricer: where columns come from; other than ``cheapest``, their prices prove nothing.
         second: another pricer, whose columns join at the beginning.
+        improver: makes columns from those in use, which join in every step.
         start: columns to begin with.
         warm_up: steps of multiplicative weights before the first program; fewer on large machines.
         patience: steps in a row that may bring less than ``tolerance`` before an inexact pricer is given up.
@@ -142,7 +144,7 @@ def generate(
     """
     if not len(problem.moving):
         nothing = np.zeros(0)
-        prices = _even_prices(problem)
+        prices = even_prices(problem)
         return Fractional(
             columns=Columns.none(),
             shares=nothing,
@@ -158,7 +160,7 @@ def generate(
 
     exact = pricer is cheapest
     rows = problem.rows
-    best_prices = _even_prices(problem) if known_prices is None else known_prices
+    best_prices = even_prices(problem) if known_prices is None else known_prices
     warm_up = min(warm_up, max(WARM_COLUMNS // len(problem.moving), 1))
     warm = warm_up if problem.routes.ranks <= LARGE else min(warm_up, 2)
     best_bound = known_bound
@@ -186,7 +188,12 @@ def generate(
 
     def price(prices: np.ndarray) -> tuple[float, int]:
         columns, costs = pricer(problem, prices)
-        return proven(problem, costs, prices) if exact else 0.0, master.add(columns)
+        added = master.add(columns)
+        if improver is not None:
+            used = np.flatnonzero(shares > 1e-9)
+            used = used[np.argsort(-shares[used], kind="stable")]
+            added += master.add(improver(problem, prices, Columns.join(master.parts).take(used)))
+        return proven(problem, costs, prices) if exact else 0.0, added
 
     def tell(seconds: float, bound: float) -> None:
         nonlocal step
@@ -221,7 +228,7 @@ def generate(
     )
 
 
-def _even_prices(problem: Problem) -> np.ndarray:
+def even_prices(problem: Problem) -> np.ndarray:
     """Equal prices on all links that some route crosses."""
     used = np.zeros(problem.rows)
     used[problem.crossed] = 1.0
@@ -237,7 +244,7 @@ def _warm_up(problem: Problem, columns: Columns, pricer: Pricer, *, steps: int, 
     """
     found: list[Columns] = []
     load = np.zeros(problem.rows)
-    even = _even_prices(problem)
+    even = even_prices(problem)
     for step in range(1, steps + 1):
         if stop():
             break

@@ -31,6 +31,20 @@ class Pricer(Protocol):
         ...
 
 
+class Improver(Protocol):
+    """Makes columns from those in use."""
+
+    def __call__(self, problem: Problem, prices: np.ndarray, used: Columns) -> Columns:
+        """Better ones, as far as it can find them.
+
+        Args:
+            problem: whose columns they are.
+            prices: [rows] price of one second of each row.
+            used: columns with a share above zero, the largest first.
+        """
+        ...
+
+
 def cheapest(problem: Problem, prices: np.ndarray) -> tuple[Columns, np.ndarray]:
     """The cheapest route of every moving commodity: exact, so that the prices prove a bound."""
     if problem.kinds is not None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from solver.bound import Columns, Fractional, Problem, Shape, generate
-from solver.bound.shallow import limited
+from solver.bound.shallow import limited, onward
 from solver.schedule import assembly, timing
 from solver.schedule.delays import delayed
 from solver.schedule.depths import Depths
@@ -109,6 +109,7 @@ def _trees(task: Task, depths: Depths) -> Iterator[Draft]:
             tolerance=TOLERANCE,
             seed=task.seed,
             pricer=limited(depth, seed=task.seed),
+            improver=onward(depth),
             start=no_deeper(problem, fractional.pool, depth),
             warm_up=WARM_UP,
             patience=PATIENCE,

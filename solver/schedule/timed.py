@@ -8,11 +8,14 @@ import numpy as np
 from scipy import sparse
 
 from solver.bound import Columns, Problem, Shape
+from solver.bound.forest import guessed, improved
 from solver.bound.pricing import hop_limited_paths, of_each_shape, pruned
-from solver.bound.shallow import guessed, improved
+from solver.bound.shallow import first_of_each
 
 STARTS = 3
-"""The search for a tree starts from so many of those in use, besides its own guesses."""
+"""The search for a tree starts from at least so many of those in use, besides its own guesses, .."""
+MANY = 12
+""".. and from about so many for all commodities."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,12 +133,8 @@ class Pricer:
         ranks = problem.routes.ranks
         position = np.full(len(problem.commodities), -1)
         position[mine] = np.arange(len(mine))
-        rows = np.flatnonzero(position[columns.commodity] >= 0)
+        rows = first_of_each(columns.commodity, mine, max(STARTS, MANY // len(mine)))
         owner = position[columns.commodity[rows]]
-        turn = np.argsort(owner, kind="stable")
-        ordinal = np.empty(len(rows), dtype=np.int64)
-        ordinal[turn] = np.arange(len(rows)) - np.searchsorted(owner[turn], owner[turn])
-        rows, owner = rows[ordinal < STARTS], owner[ordinal < STARTS]
         kept = used.take(rows)
         first, depth = self._span(shape)
         level = np.zeros((len(rows), ranks), dtype=np.int64)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 from solver.bound import Problem, generate, prove
-from solver.bound.shallow import limited, shallow_trees
+from solver.bound.forest import shallow_trees
+from solver.bound.shallow import limited
 from synth.collective import Collective, Demand
 from synth.collective.cheapest import min_arborescence
 from synth.testing import topologies

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import synth
 from solver.backend import LinearProgram, Stopped
 from solver.bound import Columns, Problem, generate
+from solver.bound.forest import guessed, improved
 from solver.bound.pricing import hop_limited_paths
-from solver.bound.shallow import guessed, improved
 from solver.schedule import timing
 from solver.schedule.staged import Windows, staged
 from solver.schedule.timed import Timed
