@@ -304,7 +304,7 @@ def finish(
         },
     )
     whole = bare.symmetry is None or problem.routes.ranks <= VERIFIED
-    violations = verify(plan, topology) if whole else tuple(_verify_representatives(bare))
+    violations = verify(plan, topology, routes=problem.routes) if whole else tuple(_verify_representatives(bare))
     if violations:
         raise SolveError(f"strategy {strategy} made a plan that breaks a rule ({violations[0].message}); report it")
     return plan

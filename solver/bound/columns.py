@@ -145,11 +145,6 @@ class Columns:
         rows[~first], values[~first] = usage.indices, usage.data / scale
         return starts, rows, values
 
-    def evenly(self, problem: Problem) -> np.ndarray:
-        """[columns] shares that spread every commodity evenly over the columns it has here."""
-        shares = 1.0 / np.bincount(self.commodity, minlength=len(problem.commodities))[self.commodity]
-        return np.asarray(shares * (2.0 / len(problem.moving) if problem.paired else 1.0))
-
     def keys(self) -> list[bytes]:
         """Something equal for equal columns and different for different ones."""
         starts = self.starts.tolist()

@@ -22,6 +22,7 @@ from solver.bound.columns import Columns, unseen
 from solver.bound.descent import descend
 from solver.bound.pricing import Improver, Pricer, cheapest
 from solver.bound.problem import Problem
+from solver.bound.weights import balanced
 
 TOLERANCE = 1e-4
 WARM_UP = 8
@@ -212,8 +213,8 @@ def generate(
         tell=tell,
     )
     pool = Columns.join(master.parts)
-    # without time for even one program every commodity is spread over the routes it has
-    shares = np.append(shares, np.zeros(len(pool) - len(shares))) if step else pool.evenly(problem)
+    # there may have been no time for even one program
+    shares = np.append(shares, np.zeros(len(pool) - len(shares))) if step else balanced([problem], [pool])[0]
     used = np.flatnonzero(shares > 1e-9)
     usage = pool.take(used).usage(problem)
     busiest = float((usage.T @ shares[used]).max()) if rows else 0.0

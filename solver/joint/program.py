@@ -18,6 +18,7 @@ from solver.bound.columns import unseen
 from solver.bound.descent import descend
 from solver.bound.generation import TOLERANCE, proven
 from solver.bound.pricing import Pricer, cheapest
+from solver.bound.weights import balanced
 
 PATIENCE = 4
 """An inexact pricer is given up when so many steps in a row bring less than the tolerance."""
@@ -142,7 +143,7 @@ def share(
     for batch in batches:
         for number, columns in enumerate(batch):
             master.add(number, columns)
-    shares = [pool.evenly(problem) for problem, pool in zip(problems, master.pools, strict=True)]
+    shares: list[np.ndarray] | None = None
 
     def solve() -> tuple[float, np.ndarray]:
         nonlocal shares
@@ -164,6 +165,8 @@ def share(
         patience=PATIENCE,
         stop=stop,
     )
+    if shares is None:  # there was no time for even one program
+        shares = balanced(problems, master.pools)
     return _shared(problems, master.pools, shares, best_bound, best_prices)
 
 

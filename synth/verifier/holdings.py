@@ -43,40 +43,43 @@ def check_movement(plan: Plan) -> Iterator[Violation]:
 def check_reduction(plan: Plan) -> Iterator[Violation]:
     """Rules of collectives that add: every rank's contribution arrives exactly once where it is promised."""
     chunks, transfers = plan.chunks, plan.transfers
-    everyone = (1 << plan.members) - 1
-    held: dict[tuple[int, int], int] = {}
+    ranks, members = len(plan.ranks), plan.members
+    everyone = (1 << members) - 1
+    # plain lists and one number for (chunk, rank): large plans have a million transfers
+    source = (transfers.chunk * ranks + transfers.src).tolist()
+    target = (transfers.chunk * ranks + transfers.dst).tolist()
+    reduce = transfers.reduce.tolist()
+    held: dict[int, int] = {}
 
-    def holding(chunk: int, rank: int) -> int:
-        own = 1 << rank if rank < plan.members else 0
-        return held.get((chunk, rank), own)
+    def holding(place: int) -> int:
+        if place in held:
+            return held[place]
+        rank = place % ranks
+        return 1 << rank if rank < members else 0
 
-    order = np.argsort(transfers.round, kind="stable")
+    order = np.lexsort((-transfers.reduce, transfers.round))
     edges = np.flatnonzero(np.diff(transfers.round[order])) + 1
     for together in np.split(order, edges) if len(order) else []:
-        sent = [
-            (int(t), holding(int(transfers.chunk[t]), int(transfers.src[t])))
-            for t in sorted(together, key=lambda t: -int(transfers.reduce[t]))
-        ]
+        sent = [(t, holding(source[t])) for t in together.tolist()]
         for t, what in sent:
-            chunk, dst = int(transfers.chunk[t]), int(transfers.dst[t])
-            has = holding(chunk, dst)
+            place = target[t]
+            has, adds = holding(place), reduce[t]
+            dst = place % ranks
             if not what:
-                yield _violation(
-                    plan, t, "send-before-data", "sends a chunk it holds nothing of", at=int(transfers.src[t])
-                )
-            elif transfers.reduce[t] and has & what:
+                yield _violation(plan, t, "send-before-data", "sends a chunk it holds nothing of", at=source[t] % ranks)
+            elif adds and has & what:
                 who = _ranks(has & what)
                 yield _violation(plan, t, "reduced-twice", f"adds the contribution of {who} a second time", at=dst)
-            elif not transfers.reduce[t] and what & ~has == 0:
+            elif not adds and what & ~has == 0:
                 yield _violation(plan, t, "received-twice", "receives a chunk it already has", at=dst)
-            elif not transfers.reduce[t] and has & ~what:
+            elif not adds and has & ~what:
                 who = _ranks(has & ~what)
                 yield _violation(plan, t, "overwritten", f"overwrites the contribution of {who} it holds", at=dst)
-            held[chunk, dst] = has | what if transfers.reduce[t] else what
+            held[place] = has | what if adds else what
     for c in range(len(chunks)):
-        wanted = range(plan.members) if chunks.target[c] == EVERY else (int(chunks.target[c]),)
+        wanted = range(members) if chunks.target[c] == EVERY else (int(chunks.target[c]),)
         for rank in wanted:
-            lost = everyone & ~holding(c, rank)
+            lost = everyone & ~holding(c * ranks + rank)
             if lost:
                 yield _missing(plan, rank, c, f"ends without the contribution of {_ranks(lost)} to the chunk")
 

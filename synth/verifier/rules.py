@@ -197,13 +197,16 @@ def bound_checkable(plan: Plan, bytes: int | None = None) -> bool:
     return plan.certificate is not None and (bytes is not None or plan.predicted is not None or plan.demand is not None)
 
 
-def verify(plan: Plan, topology: Topology | None = None, *, bytes: int | None = None) -> tuple[Violation, ...]:
+def verify(
+    plan: Plan, topology: Topology | None = None, *, bytes: int | None = None, routes: Routes | None = None
+) -> tuple[Violation, ...]:
     """Check every rule of a plan.
 
     Args:
         plan: as read; symmetric plans are expanded first.
         topology: where it is to run; without it, rules about routes and the bound are left out.
         bytes: size the stated bound is for, where the plan does not say.
+        routes: of the topology among the plan's ranks, where they are known.
 
     Returns:
         All violations; none means that the plan is valid.
@@ -215,7 +218,7 @@ def verify(plan: Plan, topology: Topology | None = None, *, bytes: int | None = 
     found = [violation for rule in PLAN_RULES for violation in rule(whole)]
     if topology is not None:
         try:
-            routes = Routes.among(topology, whole.ranks)
+            routes = routes or Routes.among(topology, whole.ranks)
         except TopologyError as error:
             return (*found, Violation(rule="ranks", message=error.message))
         if plan.symmetry is not None and routes.ranks > BY_KIND:
