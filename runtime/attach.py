@@ -13,7 +13,7 @@ SYNTH_TRIAL        ``auto`` (default): at the first call of an operation at a si
                    and the fastest is used from then on; ``off``: a plan that fits is used untried
 SYNTH_TELEMETRY    ``on``: the server is told at close what each edge achieved; default ``off``
 SYNTH_LINK_CLASSES ``on``: a communicator per link class that a plan uses; default ``off``
-SYNTH_REGISTER     ``on``: scratch is registered with NCCL; default ``off``
+SYNTH_REGISTER     ``on``, on all ranks: messages go through memory registered with NCCL; default ``off``
 SYNTH_STATS        ``on`` (default), or ``off``: calls are neither counted nor timed
 SYNTH_QUIET        set: no line about the plan on stderr
 ================== ==================================================================================================

@@ -168,5 +168,5 @@ def _actions(
             yield "direct", carry_out(schedules.direct)
         elif name == "native" and native():
             yield "native", native
-        elif name == "torch" and (torchs := torch_call(communicator, call)) is not None:
-            yield "torch", torchs
+        elif name == "torch":
+            yield "torch", torch_call(communicator, call)

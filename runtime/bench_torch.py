@@ -52,8 +52,8 @@ def process_group(communicator: Communicator) -> Iterator[None]:
         distributed.destroy_process_group()
 
 
-def torch_call(communicator: Communicator, call: Call) -> Callable[[], Any] | None:
-    """What torch does for a call, or None where it has nothing alike; a default process group is open."""
+def torch_call(communicator: Communicator, call: Call) -> Callable[[], Any]:
+    """What torch does for a call; a default process group is open."""
     torch: Any = import_module("torch")
     distributed, size = torch.distributed, call.element.itemsize
     kind = getattr(torch, call.element.name)
@@ -74,5 +74,35 @@ def torch_call(communicator: Communicator, call: Call) -> Callable[[], Any] | No
                 distributed.all_reduce(target.view(kind))
 
             return all_reduce
-        case _:
-            return None
+        case Collective.BROADCAST:
+
+            def broadcast() -> None:
+                if rank == call.root:
+                    target.copy_(source)
+                distributed.broadcast(target, call.root)
+
+            return broadcast
+        case Collective.REDUCE:
+            scratch = torch.empty_like(source)
+
+            def reduce() -> None:
+                scratch.copy_(source)
+                distributed.reduce(scratch.view(kind), call.root)
+                if rank == call.root:
+                    target.copy_(scratch)
+
+            return reduce
+        case Collective.SENDRECV:
+            parts = source.split((counts[rank] * size).tolist()), target.split((counts[:, rank] * size).tolist())
+            moves = [
+                distributed.P2POp(move, part, peer)
+                for move, sides in zip((distributed.isend, distributed.irecv), parts, strict=True)
+                for peer, part in enumerate(sides)
+                if len(part)
+            ]
+
+            def send_receive() -> None:
+                for work in distributed.batch_isend_irecv(moves):
+                    work.wait()
+
+            return send_receive

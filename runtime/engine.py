@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from runtime.arrays import Array, flat
+from runtime.arrays import Array
 from runtime.communicators import Call, Communicator
 from runtime.elements import Reduction
 from runtime.handles import HostHandle
@@ -206,23 +206,6 @@ class Engine:
                 self._stats.again(tally)
 
         return import_module("runtime.cuda.handles").record(recorded, like, memory, followed, used)
-
-    def register(self, array: Any) -> bool:
-        """Register an array's memory with NCCL, which can then move it without a copy through buffers of its own.
-
-        Both sides of a message have to be registered for that, and only memory from NCCL's own allocator is safe
-        (``nccl.core.interop``). False, and nothing happens, where the transport has no registration.
-        """
-        registered: Any = getattr(self._communicator, "registered", None)
-        with self._exclusive():
-            return registered is not None and bool(registered.add(flat(array).data))
-
-    def deregister(self, array: Any) -> None:
-        """Undo :meth:`register`, before the memory is given back."""
-        registered: Any = getattr(self._communicator, "registered", None)
-        if registered is not None:
-            with self._exclusive():
-                registered.remove(flat(array).data)
 
     def _issue(self, run: Callable[[], Any], wait: bool, given: Any) -> Any:
         """Run now, or on the group's own thread or stream; operations never overtake each other."""

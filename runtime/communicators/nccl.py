@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -15,13 +16,13 @@ from runtime.communicators.base import Call
 from runtime.communicators.library import LAUNCH_ORDER, LAUNCH_ORDER_SINCE, Library, exchange, native_call
 from runtime.communicators.local import same_color
 from runtime.communicators.nccl_part import NcclPart
-from runtime.communicators.registered import REGISTER, Registered
+from runtime.communicators.registered import REGISTER, Registered, enqueue
 from runtime.communicators.watched import Watched
 from runtime.cuda.captures import check_host_may_wait
 from runtime.cuda.memory import CudaMemory
 from runtime.place import Place
 from runtime.rendezvous import Store, meet
-from synth.errors import RemoteError
+from synth.errors import InvalidUsage, RemoteError
 from synth.plan.program import Message
 
 
@@ -46,19 +47,61 @@ class NcclCommunicator(Watched):
         cupy: Any = import_module("cupy")
         cupy.cuda.Device(device).use()
         super().__init__(library, place, store, CudaMemory(device), deadline)
-        self.registered = Registered(lambda: (library, *self._parts), device)
-        if os.environ.get(REGISTER) == "on":
-            self.memory.allocate = self.registered.allocate
+        self.registered: Registered | None = None
+        wanted = os.environ.get(REGISTER) == "on"
         own = library.unique_id() if place.rank == 0 else b""
-        unique_id = meet(store, f"{self._epoch}/id", place, deadline, own)[0]
-        self.call(None, (), lambda: library.connect(place.size, place.rank, unique_id))
+        said = meet(store, f"{self._epoch}/id", place, deadline, bytes([wanted]) + own)
+        self._check_alike([one[0] == 1 for one in said])
+        self.call(None, (), lambda: library.connect(place.size, place.rank, said[0][1:]))
+        if wanted:
+            self._register(device)
+
+    def _check_alike(self, wanted: Sequence[bool]) -> None:
+        if any(wanted) and not all(wanted):
+            self._open = False
+            raise InvalidUsage(
+                f"{REGISTER}: is on at rank {wanted.index(True)} and off at rank {wanted.index(False)}; "
+                "it must be the same on all ranks"
+            )
+
+    def _register(self, device: int) -> None:
+        """Register memory, where every rank can."""
+        registered = Registered(self._library, device)
+        works = registered.works()
+        if all(one == b"1" for one in self.gather(b"%d" % works)):
+            self.registered = registered
+            self.memory.allocate_scratch, self.memory.direct = registered.allocate, False
+        else:
+            registered.clear()
+            registered.free()
 
     # ------------------------------------------------------------ exchanges
 
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
         """See :meth:`Communicator.group`."""
-        library, stream = self._library, self.memory.stream.ptr
-        self.call(round, tuple(m.peer for m in receives), lambda: exchange(library, sends, receives, buffers, stream))
+        peers = tuple(m.peer for m in receives)
+        self.group_on(self._library, sends, receives, buffers, round, peers, self.memory.stream)
+
+    def group_on(
+        self,
+        library: Library,
+        sends: Sequence[Message],
+        receives: Sequence[Message],
+        buffers: Buffers,
+        round: int,
+        peers: tuple[int, ...],
+        stream: Any,
+    ) -> None:
+        """:meth:`group` on one of this communicator's libraries and a stream; ``peers`` are ranks of the whole."""
+        if self.registered is None:
+            issue = partial(exchange, library, sends, receives, buffers, stream.ptr)
+            self.call(round, peers, issue, library=library, stream=stream)
+            return
+        passage = self.registered.through(library, sends, receives, buffers)
+        enqueue(passage.before, stream.ptr)
+        issue = partial(exchange, library, passage.sends, passage.receives, passage.buffers, stream.ptr)
+        self.call(round, peers, issue, library=library, stream=stream)
+        enqueue(passage.after, stream.ptr)
 
     def gather(self, data: bytes) -> list[bytes]:
         """See :meth:`Communicator.gather`; one small all-gather and a copy to the host."""
@@ -114,6 +157,8 @@ class NcclCommunicator(Watched):
             if made is not None:
                 self._parts.append(made)
                 self._settle(None, (), made)
+                if self.registered is not None:
+                    self.registered.add(made)
         members = same_color(self.gather(b"%12d" % (-1 if color is None else color)), self.rank)
         return None if made is None else NcclPart(self, made, tuple(members))
 
@@ -140,9 +185,11 @@ class NcclCommunicator(Watched):
                 recording.release()
             if self.is_valid():
                 self._inside = (time.monotonic(), None, ())
-                self.registered.clear()
+                if self.registered is not None:
+                    self.registered.clear()
                 for library in (*self._parts, self._library):
                     library.destroy()
-                self.registered.free()
+                if self.registered is not None:
+                    self.registered.free()
                 self._inside = None
             self._open = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.buffers import Buffers
 from runtime.communicators.base import Call
-from runtime.communicators.library import Library, exchange
+from runtime.communicators.library import Library
 from synth.errors import InvalidUsage, RemoteError
 from synth.plan.program import Message
 
@@ -61,15 +61,9 @@ class NcclPart:
 
     def group(self, sends: Sequence[Message], receives: Sequence[Message], buffers: Buffers, round: int) -> None:
         """See :meth:`Communicator.group`."""
-        library, stream = self._library, self._stream if self._aside else self.memory.stream
         peers = tuple(self._members[m.peer] for m in receives)
-        self._whole.call(
-            round,
-            peers,
-            lambda: exchange(library, sends, receives, buffers, stream.ptr),
-            library=library,
-            stream=stream,
-        )
+        stream = self._stream if self._aside else self.memory.stream
+        self._whole.group_on(self._library, sends, receives, buffers, round, peers, stream)
 
     def gather(self, data: bytes) -> list[bytes]:
         """See :meth:`Communicator.gather`."""

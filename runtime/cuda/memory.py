@@ -16,6 +16,7 @@ import numpy as np
 
 from runtime.arrays import Array
 from runtime.buffers import Buffers, Slots
+from runtime.cuda.captures import check_not_virtual
 from runtime.cuda.kernels import COPY_SHAPE, SUM_SHAPE, Shape, copy_kernel, slots_kernel, sum_kernel
 from runtime.elements import Element, Reduction
 from synth.errors import InvalidUsage
@@ -40,7 +41,8 @@ class CudaMemory:
     def __init__(self, device: int, *, copying: Shape = COPY_SHAPE, adding: Shape = SUM_SHAPE) -> None:
         self._cupy: Any = import_module("cupy")
         self.device = device
-        self.allocate: Callable[[int], Any] = lambda size: self._cupy.empty(size, dtype=np.uint8)
+        self.allocate_scratch: Callable[[int], Any] = lambda size: self._cupy.empty(size, dtype=np.uint8)
+        self.direct = True  # messages begin and end in the arrays themselves
         self._scratch = self._cupy.empty(0, dtype=np.uint8)
         attributes = self._cupy.cuda.Device(device).attributes
         self._processors = int(attributes["MultiProcessorCount"])
@@ -72,11 +74,13 @@ class CudaMemory:
 
     def bind(self, source: Any, target: Any, scratch: int, element: Element) -> Buffers:
         """See :meth:`runtime.buffers.Memory.bind`."""
+        if self.direct and self.stream.is_capturing():
+            check_not_virtual(source.data.ptr, target.data.ptr)
         needed = scratch * element.itemsize
         if self._scratch.size < needed:
             self._not_captured()
             self.stream.synchronize()  # an earlier operation may still use the old one
-            self._scratch = self.allocate(needed)
+            self._scratch = self.allocate_scratch(needed)
         return Buffers((source, target, self._scratch), element)
 
     def prepare(self, program: Program, element: Element) -> None:
@@ -115,7 +119,7 @@ class CudaMemory:
         if self._staging.size < bytes:
             self._not_captured()
             self.stream.synchronize()  # an earlier operation may still use the old one
-            self._staging = self.allocate(bytes)
+            self._staging = self._cupy.empty(bytes, dtype=np.uint8)
         return self._staging[:bytes]
 
     def stage(self, data: Any) -> Any:

@@ -1,9 +1,10 @@
 """Several GPUs of one machine, in one command under ten minutes: ``python -m tests.bench.gpus PLANS [OUT]``.
 
 Measures what one machine of 2, 4 or 8 GPUs can show: every collective from 1 KiB to 1 GiB with plans, the direct
-exchange and NCCL's own, pairwise in one run; alltoall with Zipf 0.8 and 1.2; launch cost by operations per group;
-failure. PLANS is a folder of plan files (plans for another number of ranks are left out). With one GPU it starts eight
-ranks on it: data is checked, times mean nothing then. Full rows go to OUT/gpus.json; a short table is printed last.
+exchange, NCCL's own and torch.distributed's where torch is, pairwise in one run; alltoall and sendrecv as groups of
+CuPy's binding; alltoall with Zipf 0.8 and 1.2; failure; the tuner. PLANS is a folder of plan files (plans for another
+number of ranks are left out). With one GPU it starts eight ranks on it: data is checked, times mean nothing then. Full
+rows go to OUT/gpus.json; a short table is printed last.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.gpu.ranks import ROOT, SAFE, launch
@@ -81,13 +83,19 @@ def main():
         gpus = cupy.cuda.runtime.getDeviceCount()
     ranks = args.ranks or (gpus if gpus > 1 else 8)
     given = sorted(str(path) for path in Path(args.plans).glob("*.json"))
-    cases = [(c, c, ()) for c in args.only or COLLECTIVES]
-    cases += [] if args.only else [(f"alltoall, Zipf {z}", "alltoall", ("--skew", z)) for z in ("0.8", "1.2")]
-    for name, collective, words in cases:
+    schedules = ("--schedules", "plan,direct,native" + (",torch" if find_spec("torch") else ""))
+    cases = [(c, c, schedules, args.transport) for c in args.only or COLLECTIVES]
+    if not args.only:
+        cases += [
+            (f"alltoall, Zipf {z}", "alltoall", (*schedules, "--skew", z), args.transport) for z in ("0.8", "1.2")
+        ]
+    if args.transport == "nccl" and not args.only:
+        cases += [(f"{c}, CuPy's groups", c, schedules, "nccl-cupy") for c in ("alltoall", "sendrecv")]
+    for name, collective, words, transport in cases:
         words = [*words, *(word for path in given for word in ("--plan", path))]
         least, most, factor, turns = ("1KiB", "1GiB", "16", "20") if not args.quick else ("1KiB", "1MiB", "32", "3")
         rows, trouble = bench(args.out, ranks, collective, least, most, "-f", factor, "-n", turns, "-w", "3", *words,
-                              transport=args.transport)  # fmt: skip
+                              transport=transport)  # fmt: skip
         wrong = sum(row["wrong_bytes"] or 0 for row in rows)
         results[name] = {"rows": rows, "trouble": trouble}
         lines += [

@@ -8,18 +8,21 @@ from solver import portfolio
 from synth import plan as plans
 from synth.collective import Collective, Demand
 from synth.topology import catalog
+from tests.clusters import random_mesh
 
 
 def main(folder):
     target = Path(folder)
     (target / "few").mkdir(parents=True, exist_ok=True)
-    for machine in ("asym8", "ndv2x1", "hgx-h100x1"):
+    machines = {name: catalog.build(name) for name in ("asym8", "ndv2x1", "hgx-h100x1", "hgx-a100x1")}
+    machines |= {f"random{seed}": random_mesh(8, seed) for seed in range(4)}
+    for machine, topology in machines.items():
         for collective in Collective:
             demand = Demand(
                 collective=collective, ranks=8, bytes=16_000_000, root=2 if collective.rooted else None,
                 pairs=((0, 5), (5, 0), (2, 7), (1, 4), (3, 2)) if collective is Collective.SENDRECV else (),
             )  # fmt: skip
-            plan = portfolio.solve(catalog.build(machine), demand, launch_ns=9000, seed=1).plan
+            plan = portfolio.solve(topology, demand, launch_ns=9000, seed=1).plan
             name = f"{machine}-{collective.value}.json"
             plans.save(plan, target / name)
             if machine == "ndv2x1" and collective.value in ("alltoall", "allreduce", "broadcast"):

@@ -10,8 +10,10 @@ import numpy as np
 
 import synth
 from runtime.direct import direct_plan
+from runtime.schedules import Operation
 from synth import plan as plans
 from synth.collective import Collective
+from synth.errors import InvalidUsage
 from synth.topology import catalog
 
 
@@ -90,8 +92,6 @@ def fixed_phase(folder, leave):
             lambda x: ep.all_to_all(x, counts=np.full((size, size), 5), out=x)[0],
             lambda x: ep.all_to_all(x, counts=np.full((size, size), 5))[0]),
     }  # fmt: skip
-    from runtime.schedules import Operation
-
     for name, (over, apart) in calls.items():
         operation = Operation(Collective(name), 2 if name == "broadcast" else None)
         ways = []
@@ -108,7 +108,7 @@ def fixed_phase(folder, leave):
 
 
 def classes_phase(folder, leave):
-    """A communicator per link class, eager and in a graph; then a group whose scratch is registered."""
+    """A communicator per link class, eager and in a graph."""
     machine = catalog.build("asym8")
     plan = direct_plan(Collective.ALLTOALL, 8).with_(ranks=machine.gpus, topology=machine.fingerprint)
     with tempfile.TemporaryDirectory() as own:
@@ -148,21 +148,79 @@ def classes_phase(folder, leave):
     leave(graph=True)
     ep.close()
 
+
+def registered_phase(folder, leave):
+    """Scratch registered or not, arrays of CuPy's pool or of NCCL's own memory, eager and in graphs: wrong elements."""
     files = sorted(str(path) for path in Path(folder).glob("ndv2x1-*.json"))
-    os.environ.update(SYNTH_REGISTER="on", SYNTH_PLAN_FILE=":".join(files))
-    del os.environ["SYNTH_TOPOLOGY"]
-    ep = synth.attach(deadline=25)
-    y = cupy.arange(size * 40_000, dtype=cupy.float32) + ep.rank
-    done = ep.register(y)
-    total = ep.all_reduce(y)
-    _same(total, size * cupy.arange(size * 40_000, dtype=cupy.float32) + size * (size - 1) / 2, "registered")
-    rows = cupy.full((size, 50_000), rank, dtype=cupy.float32)
-    _same(ep.all_to_all(rows)[0][:, 7], cupy.arange(size), "registered, alltoall")
-    ep.deregister(y)
-    scratch = ep._communicator.memory._scratch.size
-    ep.close()
-    leave(registered=done, scratch=int(scratch))
-    _expect(done and scratch >= 2**21, "nothing was registered")
+    wrong = 0
+    for scratch in ("off", "on"):
+        os.environ.update(SYNTH_REGISTER=scratch, SYNTH_PLAN_FILE=":".join(files))
+        ep = synth.attach(deadline=25)
+        library = ep._communicator._library
+        _expect((ep._communicator.registered is not None) == (scratch == "on"), "nothing was registered")
+        for kind in ("pool", "nccl"):
+            for count in (ep.size * 100, ep.size * 400_000):
+                pointers = []
+                x, out, rows, got = (_memory(kind, library, count, pointers) for _ in range(4))
+                for way in (None, "direct", "native"):
+                    for collective in (Collective.ALLREDUCE, Collective.ALLTOALL):
+                        ep._runner.ready(Operation(collective)).forced = way
+                    virtual = kind == "nccl" and scratch == "off" and way != "native"
+                    found = _exchanges(ep, x, out, rows, got, refused=virtual)
+                    leave(scratch=scratch, data=kind, count=count, way=str(way), wrong=found)
+                    wrong += sum(found)
+                del x, out, rows, got
+                cupy.cuda.Device().synchronize()
+                for pointer in pointers:
+                    library.free(pointer)
+        ep.close()
+    _expect(not wrong, wrong, "elements are wrong")
+
+
+def _exchanges(ep, x, out, rows, got, refused):
+    """Wrong elements of allreduces and alltoalls, eager and in a graph that is replayed or refused."""
+    rank, size, count, found = ep.rank, ep.size, len(x), []
+    places = cupy.arange(count)
+    matrix = np.full((size, size), count // size)
+
+    def fill(turn):
+        x[:] = places % 1009 + rank + turn
+        rows[:] = places % 1013 + rank + turn
+
+    def check(turn):
+        right = size * (places % 1009 + turn) + size * (size - 1) / 2
+        found.append(int((out != right).sum()))
+        right = (places % 1013).reshape(size, -1)[rank] + turn + cupy.arange(size)[:, None]
+        found.append(int((got.reshape(size, -1) != right).sum()))
+
+    def both():
+        ep.all_reduce(x, out=out)
+        return ep.all_to_all(rows, counts=matrix, out=got)[0]
+
+    for turn in range(3):
+        fill(turn)
+        both()
+        check(turn)
+    try:
+        recording = ep.record(both, x)
+    except InvalidUsage as error:
+        _expect(refused and "virtual memory" in str(error), error)
+        return found
+    _expect(not refused or os.environ.get("NCCL_GRAPH_REGISTER") == "0", "recorded on virtual memory")
+    for turn in range(3, 6):
+        fill(turn)
+        recording.replay()
+        check(turn)
+    return found
+
+
+def _memory(kind, library, count, pointers):
+    """An array of CuPy's pool, or of memory that NCCL allocated, which is not registered."""
+    if kind == "pool":
+        return cupy.zeros(count, dtype=cupy.float32)
+    pointers.append(library.allocate(4 * count))
+    memory = cupy.cuda.UnownedMemory(pointers[-1], 4 * count, library, device_id=0)
+    return cupy.ndarray(count, dtype=cupy.float32, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
 
 def trial_phase(folder, leave):
@@ -216,8 +274,6 @@ def statistics_phase(folder, leave):
     os.environ.pop("SYNTH_PLAN_FILE", None)
     ep = synth.attach(deadline=25)
     for forced in ("native", "direct"):
-        from runtime.schedules import Operation
-
         ep._runner.ready(Operation(Collective.ALLTOALL)).forced = forced if forced == "direct" else None
         x = cupy.zeros((ep.size, 2**20 // ep.size), dtype=cupy.uint8)
         plain, extra, noise = overhead(ep, x, turns=60, block=10)

@@ -30,7 +30,7 @@ class Run:
 
     def step(self, name, limit, act):
         """Run one step: ``act(seconds it may take)``."""
-        if self.only and name.split(" ")[0] not in self.only:
+        if self.only and name.split(" ")[0].rstrip(",") not in self.only:
             return
         began = time.monotonic()
         left = min(limit, self.until - began)
@@ -137,7 +137,8 @@ def main(plans, out=None, budget=600.0, only=(), another=None):
     run = Run(out, budget, only)
     few = f"{plans}/few"
     run.step("fixed, 8 ranks", 40, lambda s: started(8, "fixed", plans, timeout=s))
-    run.step("classes and registration, 8 ranks", 40, lambda s: started(8, "classes", plans, timeout=s))
+    run.step("registered, 8 ranks", 80, lambda s: started(8, "registered", plans, timeout=s))
+    run.step("classes, 8 ranks", 40, lambda s: started(8, "classes", plans, timeout=s))
     run.step("classes beside each other, 8 ranks", 40,
              lambda s: started(8, "classes", plans, timeout=s, NCCL_LAUNCH_ORDER_IMPLICIT="1"))  # fmt: skip
     run.step("trial, 8 ranks", 40, lambda s: trial_step(plans, s))

@@ -323,6 +323,7 @@ PHASES = {
         for name, phase in (
             ("fixed", operations.fixed_phase),
             ("classes", operations.classes_phase),
+            ("registered", operations.registered_phase),
             ("trial", operations.trial_phase),
             ("statistics", operations.statistics_phase),
             ("experts", groups.experts_phase),

@@ -82,15 +82,18 @@ def test_functional_and_compiled_calls_use_a_plan_and_the_rest_is_torchs(torchru
         assert counted["elsewhere"] == counted["unplanned"] == {}
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "its own"])
-def test_bench_compares_with_torch_over_gloo(tmp_path, launcher):
+@pytest.mark.parametrize(
+    ("launcher", "collective"),
+    [("torchrun", "alltoall"), *(("its own", collective.value) for collective in Collective)],
+)
+def test_bench_compares_with_torch_over_gloo(tmp_path, launcher, collective):
     need("torch")
-    words = ["bench", "alltoall", "-b", "4096", "-n", "2", "-w", "1", "-g", "2", "-J", str(tmp_path / "rows.json")]
-    words += ["--transport", "gloo", "--skew", "0.5", "--schedules", "direct,native,torch"]
+    words = ["bench", collective, "-b", "4096", "-n", "2", "-w", "1", "-g", "2", "-J", str(tmp_path / "rows.json")]
+    words += ["--transport", "gloo", "--skew", "0.5", "--schedules", "direct,torch"]
     ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if launcher == "torchrun" else []
     output, status = start([sys.executable, *ranks, "-m", "synth", *words], 100, PYTHONPATH=str(ROOT))
     assert status == 0, output
     found = json.loads((tmp_path / "rows.json").read_text())
     assert found["transport"] == "gloo"
-    assert [row["schedule"] for row in found["rows"]] == ["direct", "native", "torch"]
+    assert [row["schedule"] for row in found["rows"]] == ["direct", "torch"]
     assert all(row["wrong_bytes"] == 0 and row["seconds"] > 0 for row in found["rows"])

@@ -340,6 +340,7 @@ class FakeNccl:
     def __init__(self, hub, version=22809, registers=True):
         self.hub, self._version, self._registers = hub, version, registers
         self.gone, self.busy, self.open = False, 0, None
+        self.ranges = []
 
     def version(self):
         return self._version
@@ -352,6 +353,8 @@ class FakeNccl:
 
     def state(self):
         self.busy -= self.busy > 0
+        if not self.busy:
+            self._launch()
         return IN_PROGRESS if self.busy else READY
 
     def _note(self, *what):
@@ -361,10 +364,13 @@ class FakeNccl:
         self.open = []
 
     def group_end(self):
-        self.busy = 2
+        self.busy = 2  # kernels are launched on a thread of NCCL's own, some time before it is ready
+
+    def _launch(self):
         by_stream = defaultdict(list)
-        for kind, pointer, size, peer, stream in self.open:
+        for kind, pointer, size, peer, stream in self.open or ():
             by_stream[stream].append((kind, pointer, size, peer))
+        self.open = None
         for stream, messages in by_stream.items():
             self._note("group", self.key, stream, tuple(message[3] for message in messages))
             _streams[stream].submit(lambda messages=messages: self._exchange(messages))
@@ -372,12 +378,16 @@ class FakeNccl:
     def _exchange(self, messages):
         for kind, pointer, size, peer in messages:
             if kind == "send":
-                self.hub.put((self.key, self.rank, peer), memory_at(pointer, size).tobytes())
+                sent = self._is_registered(pointer, size), memory_at(pointer, size).tobytes()
+                self.hub.put((self.key, self.rank, peer), sent)
         for kind, pointer, size, peer in messages:
             if kind == "receive":
-                arrived = self.hub.take((self.key, peer, self.rank), lambda: self.gone)
-                if arrived is not None:
+                found = self.hub.take((self.key, peer, self.rank), lambda: self.gone)
+                if found is not None:
+                    registered, arrived = found
                     assert len(arrived) == size
+                    if registered != self._is_registered(pointer, size):  # NCCL's behaviour is undefined then
+                        arrived = bytes(size)
                     memory_at(pointer, size)[:] = np.frombuffer(arrived, dtype=np.uint8)
 
     def send(self, pointer, bytes, peer, stream):
@@ -431,7 +441,11 @@ class FakeNccl:
         if not self._registers:
             return None
         self._note("register", bytes)
+        self.ranges.append((pointer, pointer + bytes))
         return pointer
+
+    def _is_registered(self, pointer, bytes):
+        return any(begin <= pointer and pointer + bytes <= end for begin, end in self.ranges)
 
     def deregister(self, handle):
         self._note("deregister", handle)

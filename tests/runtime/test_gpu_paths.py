@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 
 from runtime.attach import attach
+from runtime.communicators import nccl
+from runtime.communicators import registered as registered_memory
 from runtime.communicators.library import LAUNCH_ORDER
 from runtime.cuda.memory import _external
 from runtime.direct import direct_plan
+from runtime.rendezvous import meet
+from solver import portfolio
 from synth import plan as plans
-from synth.collective import Collective
+from synth.collective import Collective, Demand
 from synth.errors import InvalidArgument, InvalidUsage, RemoteError
 from synth.topology import catalog
 from tests.client.stub import reply, stub
@@ -179,26 +183,53 @@ def test_under_an_order_of_launches_no_graph_is_recorded(on_gpus, monkeypatch):
     assert on_gpus(2, rank)[0] == [True, True]
 
 
+@pytest.mark.parametrize("classes", ["off", "on"])
 @pytest.mark.parametrize("registers", [True, False])
-def test_scratch_and_arrays_are_registered_where_nccl_can(on_gpus, tmp_path, monkeypatch, registers):
+def test_messages_lie_in_registered_memory_on_all_ranks_or_on_none(on_gpus, tmp_path, monkeypatch, registers, classes):
     monkeypatch.setenv("SYNTH_REGISTER", "on")
+    monkeypatch.setenv("SYNTH_LINK_CLASSES", classes)
+    monkeypatch.setattr(registered_memory, "_LEAST", 64)
+    machine = catalog.build("asym8")
+    for collective in (Collective.ALLTOALL, Collective.ALLREDUCE):
+        demand = Demand(collective=collective, ranks=8, bytes=10**6)
+        plans.save(portfolio.solve(machine, demand).plan, tmp_path / f"{collective.value}.json")
+    monkeypatch.setenv("SYNTH_PLAN_FILE", ":".join(map(str, sorted(tmp_path.glob("*.json")))))
+    monkeypatch.setenv("SYNTH_TOPOLOGY", "asym8")
+    monkeypatch.setenv("SYNTH_TRIAL", "off")
 
     def rank(communicator):
-        ep = attach(communicator=communicator)
-        x = put(np.arange(60, dtype=np.int16))
-        done = ep.register(x), ep.register(x)
-        y = ep.all_reduce(x)
+        ep = attach(communicator=communicator, collectives=["alltoall", "allreduce"])
+        for count in (3, 40, 3):  # grows the memory between operations
+            x = put(np.arange(8 * count, dtype=np.int32) + ep.rank)
+            matrix = np.full((8, 8), count)
+            rows = ep.all_to_all(x, counts=matrix)[0].get().reshape(8, count)
+            np.testing.assert_array_equal(rows[:, 0], count * ep.rank + np.arange(8))
+            np.testing.assert_array_equal(ep.all_reduce(x).get(), 8 * np.arange(8 * count) + 28)
+        recording = ep.record(lambda: ep.all_reduce(x, out=x), x)
+        x.fill(ep.rank)
+        recording.replay()
         communicator.synchronize()
-        ep.deregister(x)
+        np.testing.assert_array_equal(x.get(), 28)
+        on = communicator.registered is not None
         ep.close()
-        return done, y.get()[1]
+        return on
 
-    results, hub = on_gpus(2, rank, registers=registers)
-    assert results == [((registers, registers), 2.0)] * 2
-    mine = [call[1:] for call in hub.calls if call[0] == 0 and "regist" in call[1]]
-    sizes = [size for name, size in mine if name == "register"]
-    assert sizes == ([120, 2**21] if registers else [])
-    assert len([call for call in mine if call[0] == "deregister"]) == len(sizes)
+    results, hub = on_gpus(8, rank, registers=registers)
+    assert results == [registers] * 8
+    mine = [call[1] for call in hub.calls if call[0] == 0]
+    assert mine.count("register") == mine.count("deregister")
+    assert ("register" in mine) == registers
+
+
+def test_registering_on_some_ranks_only_is_refused(on_gpus, monkeypatch):
+    monkeypatch.setenv("SYNTH_REGISTER", "on")
+
+    def off_at_rank_1(store, name, place, deadline, own):
+        return meet(store, name, place, deadline, (b"\0" if place.rank == 1 else own[:1]) + own[1:])
+
+    monkeypatch.setattr(nccl, "meet", off_at_rank_1)
+    with pytest.raises(InvalidUsage, match="SYNTH_REGISTER: is on at rank 0 and off at rank 1; it must be the same"):
+        on_gpus(2, lambda communicator: None)
 
 
 def test_a_rank_that_dies_is_named_and_its_peers_are_freed(on_gpus):
