@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from runtime.arrays import Array
+from runtime.buffers import HostMemory
 from runtime.communicators import Call, Communicator
 from runtime.elements import Reduction
 from runtime.handles import HostHandle
@@ -65,6 +66,11 @@ class Engine:
         if source.ranks or source.topology is not None:
             return (source.ranks or source.topology.gpus)[: self.size]  # type: ignore[union-attr]
         return tuple(f"rank{rank}" for rank in range(self.size))
+
+    @property
+    def xp(self) -> Any:
+        """numpy, or CuPy where the arrays of this group's operations lie on GPUs."""
+        return np if isinstance(self._communicator.memory, HostMemory) else import_module("cupy")
 
     @property
     def communicator(self) -> Communicator:

@@ -1,6 +1,6 @@
 """A training script that fetches its plans at start-up; the same file for mpiexec, torchrun and Slurm, GPUs or CPUs.
 
-It exchanges numpy arrays; with ``--moe`` it trains a small mixture-of-experts layer with torch.
+It exchanges numpy arrays, or CuPy's on GPUs; with ``--moe`` it trains a small mixture-of-experts layer with torch.
 """
 
 import sys
@@ -24,10 +24,10 @@ def main() -> None:
 def exchange(ep) -> None:  # type: ignore[no-untyped-def]
     """Uneven rows to every rank, checked."""
     counts = [(ep.rank + peer) % 4 for peer in range(ep.size)]
-    rows = np.full((sum(counts), 256), ep.rank, dtype=np.float32)
+    rows = ep.xp.full((sum(counts), 256), ep.rank, dtype=np.float32)
     for _ in range(3):
         received, received_counts = ep.all_to_all(rows, counts)
-        assert (received[:, 0] == np.repeat(np.arange(ep.size), received_counts)).all()
+        assert (received[:, 0] == ep.xp.asarray(np.repeat(np.arange(ep.size), received_counts))).all()
 
 
 def train(ep) -> None:  # type: ignore[no-untyped-def]

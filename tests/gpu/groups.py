@@ -6,6 +6,9 @@ import time
 import numpy as np
 
 import synth
+from runtime.schedules import Operation
+from synth.collective import Collective
+from synth.errors import InvalidUsage
 
 
 def experts_phase(leave):
@@ -94,3 +97,27 @@ def graphs_phase(leave):
     del graph  # NCCL cannot end before
     ep.close()
     leave(captured=True)
+
+
+def segments_phase(leave):
+    """Tensors in torch's expandable segments: moved eagerly, refused in a graph."""
+    import torch
+
+    torch.cuda.set_device(0)
+    ep = synth.attach(deadline=25)
+    ep._runner.ready(Operation(Collective.ALLTOALL)).forced = "direct"
+    rows = torch.full((ep.size * 100_000, 4), float(ep.rank), device="cuda")
+    matrix = np.full((ep.size, ep.size), 100_000)
+    for _ in range(3):
+        got = ep.all_to_all(rows, counts=matrix)[0]
+        assert got[::100_000, 0].tolist() == list(range(ep.size))
+    refused = ""
+    try:
+        ep.record(lambda: ep.all_to_all(rows, counts=matrix)[0], rows)
+    except InvalidUsage as error:
+        refused = str(error)
+    leave(refused=refused)
+    assert "virtual memory" in refused
+    got = ep.all_to_all(rows + 1, counts=matrix)[0]
+    assert got[::100_000, 0].tolist() == [peer + 1 for peer in range(ep.size)]
+    ep.close()

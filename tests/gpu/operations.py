@@ -276,7 +276,7 @@ def statistics_phase(folder, leave):
     for forced in ("native", "direct"):
         ep._runner.ready(Operation(Collective.ALLTOALL)).forced = forced if forced == "direct" else None
         x = cupy.zeros((ep.size, 2**20 // ep.size), dtype=cupy.uint8)
-        plain, extra, noise = overhead(ep, x, turns=60, block=10)
+        plain, extra, noise = overhead(ep, x, turns=250, block=10)
         leave(schedule=forced, issue_us=plain * 1e6, added_us=extra * 1e6, noise_us=noise * 1e6, share=extra / plain)
     leave(cost_us=cost(ep, x, 4000) * 1e6)
     ep.close()

@@ -148,6 +148,10 @@ def main(plans, out=None, budget=600.0, only=(), another=None):
     run.step("failure dies, 4 ranks", 30, lambda s: failure_step("dies", s))
     run.step("torch, 4 ranks", 60, lambda s: started(4, "torch", timeout=s))
     run.step("graphs, 4 ranks", 40, lambda s: started(4, "graphs", timeout=s))
+    segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    run.step("segments, 4 ranks", 40, lambda s: started(4, "segments", timeout=s, **segments))
+    run.step("segments in graphs, 4 ranks", 40,
+             lambda s: started(4, "graphs", timeout=s, NCCL_GRAPH_REGISTER="0", **segments))  # fmt: skip
     run.step("experts, 8 ranks", 60, lambda s: started(8, "experts", timeout=s))
     run.step("failure in-capture, 4 ranks", 40, lambda s: failure_step("in-capture", s))
     run.step("order nccl4py, 4 ranks", 60, lambda s: started(4, "order", timeout=s))
@@ -156,7 +160,7 @@ def main(plans, out=None, budget=600.0, only=(), another=None):
         run.step(f"failure {what}, 4 ranks", 40, lambda s, what=what: failure_step(what, s))
     run.step("cupy-failure, 3 ranks", 60, ended_step)
     run.step("cupy, 8 ranks", 100, lambda s: plans_step(8, few, "nccl-cupy", "quick", timeout=s))
-    run.step("statistics, 2 ranks", 25, lambda s: started(2, "statistics", plans, timeout=s))
+    run.step("statistics, 2 ranks", 90, lambda s: started(2, "statistics", plans, timeout=s))
     run.step("bandwidth of kernels", 60, lambda s: alone("tests.gpu.kernels", timeout=s))
     run.step("plans nccl4py, 8 ranks", 200, lambda s: plans_step(8, plans, "nccl", timeout=s))
     run.step("sweep of kernel shapes", 50, lambda s: alone("tests.gpu.sweep", *([out] if out else []), timeout=s))

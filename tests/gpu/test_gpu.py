@@ -53,7 +53,7 @@ def test_the_group_on_cupy_arrays(plan_folder):
     started(8, "group", plan_folder)
 
 
-@pytest.mark.parametrize("phase", ["fixed", "classes", "trial"])
+@pytest.mark.parametrize("phase", ["fixed", "registered", "classes", "trial"])
 def test_what_the_group_does_on_a_device(plan_folder, phase):
     started(8, phase, plan_folder)
 
@@ -75,6 +75,13 @@ def test_a_layer_trains_as_the_dense_computation_does():
     pytest.importorskip("torch")
     answers = started(4, "torch")
     assert answers[0][0]["loss_last"] < answers[0][0]["loss_first"]
+
+
+def test_expandable_segments_are_moved_eagerly_and_refused_in_graphs():
+    pytest.importorskip("torch")
+    segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert "virtual memory" in started(4, "segments", **segments)[0][0]["refused"]
+    started(4, "graphs", NCCL_GRAPH_REGISTER="0", **segments)
 
 
 def test_process_groups_and_two_level_experts():

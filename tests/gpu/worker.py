@@ -328,6 +328,7 @@ PHASES = {
             ("statistics", operations.statistics_phase),
             ("experts", groups.experts_phase),
             ("graphs", groups.graphs_phase),
+            ("segments", groups.segments_phase),
         )
     },
 }

@@ -60,6 +60,13 @@ def put(data):
     return cupy.asarray(data)
 
 
+def test_groups_name_the_array_module_of_their_memory(on_gpus):
+    def rank(communicator):
+        return attach(communicator=communicator).xp is sys.modules["cupy"]
+
+    assert on_gpus(2, rank)[0] == [True, True]
+
+
 def test_operations_and_their_device_times(on_gpus):
     def rank(communicator):
         ep = attach(communicator=communicator)
