@@ -41,47 +41,98 @@ def check_movement(plan: Plan) -> Iterator[Violation]:
 
 
 def check_reduction(plan: Plan) -> Iterator[Violation]:
-    """Rules of collectives that add: every rank's contribution arrives exactly once where it is promised."""
-    chunks, transfers = plan.chunks, plan.transfers
-    ranks, members = len(plan.ranks), plan.members
-    everyone = (1 << members) - 1
-    # plain lists and one number for (chunk, rank): large plans have a million transfers
-    source = (transfers.chunk * ranks + transfers.src).tolist()
-    target = (transfers.chunk * ranks + transfers.dst).tolist()
-    reduce = transfers.reduce.tolist()
-    held: dict[int, int] = {}
+    """Rules of collectives that add: every rank's contribution arrives exactly once where it is promised.
 
-    def holding(place: int) -> int:
-        if place in held:
-            return held[place]
-        rank = place % ranks
-        return 1 << rank if rank < members else 0
+    What a rank holds of a chunk is a set of contributions, kept as bits. Chunks are judged apart, many at a time.
+    """
+    transfers, ranks = plan.transfers, len(plan.ranks)
+    words = -(-plan.members // 64)
+    many = max(1, _WORDS // (ranks * words))
+    order = np.lexsort((-transfers.reduce, transfers.round, transfers.chunk // many))
+    starts = np.searchsorted(transfers.chunk[order] // many, np.arange(-(-len(plan.chunks) // many) + 1))
+    lost: list[Violation] = []
+    for first, begin, end in zip(range(0, len(plan.chunks), many), starts[:-1], starts[1:], strict=True):
+        held = np.tile(_own(ranks, plan.members), (min(many, len(plan.chunks) - first), 1))
+        yield from _judged(plan, order[begin:end], held, first * ranks)
+        lost += _lost(plan, held.reshape(-1, ranks, words), first)
+    yield from lost
 
-    order = np.lexsort((-transfers.reduce, transfers.round))
+
+_WORDS = 2**21
+"""So many words of 64 contributions are looked at together."""
+
+
+def _own(ranks: int, members: int) -> np.ndarray:
+    """[ranks, words] bits: every member's own contribution."""
+    bits = np.zeros((ranks, -(-members // 64)), dtype=np.uint64)
+    rank = np.arange(members)
+    bits[rank, rank // 64] = np.uint64(1) << (rank % 64).astype(np.uint64)
+    return bits
+
+
+def _judged(plan: Plan, order: np.ndarray, held: np.ndarray, first: int) -> Iterator[Violation]:
+    """What is wrong with some transfers, by round those that add first; ``held`` is then what they leave behind.
+
+    Args:
+        plan: whose transfers.
+        order: of them, by round.
+        held: [places, words] bits that each place, a chunk at a rank, begins with.
+        first: place that comes first in ``held``.
+    """
+    transfers, ranks = plan.transfers, len(plan.ranks)
     edges = np.flatnonzero(np.diff(transfers.round[order])) + 1
     for together in np.split(order, edges) if len(order) else []:
-        sent = [(t, holding(source[t])) for t in together.tolist()]
-        for t, what in sent:
-            place = target[t]
-            has, adds = holding(place), reduce[t]
-            dst = place % ranks
-            if not what:
-                yield _violation(plan, t, "send-before-data", "sends a chunk it holds nothing of", at=source[t] % ranks)
-            elif adds and has & what:
-                who = _ranks(has & what)
-                yield _violation(plan, t, "reduced-twice", f"adds the contribution of {who} a second time", at=dst)
-            elif not adds and what & ~has == 0:
-                yield _violation(plan, t, "received-twice", "receives a chunk it already has", at=dst)
-            elif not adds and has & ~what:
-                who = _ranks(has & ~what)
-                yield _violation(plan, t, "overwritten", f"overwrites the contribution of {who} it holds", at=dst)
-            held[place] = has | what if adds else what
-    for c in range(len(chunks)):
-        wanted = range(members) if chunks.target[c] == EVERY else (int(chunks.target[c]),)
-        for rank in wanted:
-            lost = everyone & ~holding(c * ranks + rank)
-            if lost:
-                yield _missing(plan, rank, c, f"ends without the contribution of {_ranks(lost)} to the chunk")
+        everything = held[transfers.chunk[together] * ranks + transfers.src[together] - first]
+        places = transfers.chunk[together] * ranks + transfers.dst[together] - first
+        for now in _in_turns(places):
+            here, what, place = together[now], everything[now], places[now]
+            has, adds = held[place], transfers.reduce[here].astype(bool)
+            empty, both = ~what.any(axis=1), (has & what).any(axis=1)
+            known, more = ~(what & ~has).any(axis=1), (has & ~what).any(axis=1)
+            wrong = empty | np.where(adds, both, known | more)
+            for position in np.flatnonzero(wrong).tolist():
+                yield _wrong(plan, int(here[position]), _number(what[position]), _number(has[position]))
+            held[place] = np.where(adds[:, None], has | what, what)
+
+
+def _in_turns(places: np.ndarray) -> Iterator[np.ndarray]:
+    """Positions in turns that have each place once at most, in order."""
+    order = np.argsort(places, kind="stable")
+    begins = np.flatnonzero(np.diff(places[order], prepend=-1))
+    turn = np.empty(len(places), dtype=np.int64)
+    turn[order] = np.arange(len(places)) - np.repeat(begins, np.diff(begins, append=len(places)))
+    for number in range(int(turn.max(initial=-1)) + 1):
+        yield np.flatnonzero(turn == number)
+
+
+def _wrong(plan: Plan, t: int, what: int, has: int) -> Violation:
+    """A transfer that moves ``what`` to where ``has`` is held."""
+    transfers = plan.transfers
+    src, dst = int(transfers.src[t]), int(transfers.dst[t])
+    if not what:
+        return _violation(plan, t, "send-before-data", "sends a chunk it holds nothing of", at=src)
+    if transfers.reduce[t]:
+        who = _ranks(has & what)
+        return _violation(plan, t, "reduced-twice", f"adds the contribution of {who} a second time", at=dst)
+    if what & ~has == 0:
+        return _violation(plan, t, "received-twice", "receives a chunk it already has", at=dst)
+    who = _ranks(has & ~what)
+    return _violation(plan, t, "overwritten", f"overwrites the contribution of {who} it holds", at=dst)
+
+
+def _lost(plan: Plan, held: np.ndarray, first: int) -> Iterator[Violation]:
+    """Contributions that are missing at the end: [chunks, ranks, words] bits, from chunk ``first`` on."""
+    lacks = _own(plan.members, plan.members).sum(axis=0, dtype=np.uint64) & ~held
+    target = plan.chunks.target[first : first + len(held), None]
+    rank = np.arange(held.shape[1])
+    wanted = np.where(target == EVERY, rank < plan.members, rank == target)
+    for chunk, at in np.argwhere(wanted & lacks.any(axis=2)).tolist():
+        who = _ranks(_number(lacks[chunk, at]))
+        yield _missing(plan, at, first + chunk, f"ends without the contribution of {who} to the chunk")
+
+
+def _number(words: np.ndarray) -> int:
+    return sum(int(word) << 64 * place for place, word in enumerate(words.tolist()))
 
 
 def _ranks(mask: int, most: int = 6) -> str:
