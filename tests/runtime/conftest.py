@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 
 from runtime.communicators.local import LocalWorld
+from runtime.direct import direct_plan
+from synth import plan as plans
+from synth.collective import Collective
+from synth.topology import catalog
+from tests.runtime import fake_gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT.parent / "shared" / "data" / "vectors"
@@ -47,3 +52,39 @@ def mpiexec():
         )
 
     return go
+
+
+@pytest.fixture
+def untold(monkeypatch):
+    """No plan, server, topology or setting in the environment; plans are used untried."""
+    for name in ("SYNTH_PLAN_FILE", "SYNTH_SERVER", "SYNTH_TOPOLOGY", "SYNTH_CACHE", "SYNTH_REGISTER", "SYNTH_STATS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SYNTH_QUIET", "1")
+    monkeypatch.setenv("SYNTH_TRIAL", "off")
+
+
+@pytest.fixture
+def on_gpus(in_threads, monkeypatch):
+    """Run a function of a communicator on ranks that have a fake GPU each; gives the results and the hub."""
+
+    def go(size, function, *, deadline=20.0, **options):
+        fake_gpu.install(monkeypatch, size)
+        world = fake_gpu.FakeWorld(size, deadline, **options)
+        results = in_threads(size, lambda opening: function(opening()), world=world)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results, world.hub
+
+    return go
+
+
+@pytest.fixture
+def two_nodes(tmp_path, monkeypatch):
+    """Ranks of two nodes, whose plan has edges of two link classes."""
+    machine = catalog.build("hgx-h100x2")
+    plan = direct_plan(Collective.ALLTOALL, 16).with_(ranks=machine.gpus, topology=machine.fingerprint)
+    plans.save(plan, tmp_path / "plan.json")
+    monkeypatch.setenv("SYNTH_PLAN_FILE", str(tmp_path / "plan.json"))
+    monkeypatch.setenv("SYNTH_TOPOLOGY", "hgx-h100x2")
+    monkeypatch.setenv("SYNTH_LINK_CLASSES", "on")
