@@ -6,9 +6,6 @@ With slices and with whole plans in turns, no cache, so that every rank asks; wa
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 
@@ -16,6 +13,7 @@ from runtime import slices
 from runtime.attach import attach
 from runtime.communicators.local import LocalWorld
 from synth.topology import catalog
+from tests.bench.serving import serving
 
 MACHINE = "hgx-h100x16"
 
@@ -42,19 +40,13 @@ def main() -> None:
     """Run it."""
     machine = catalog.build(MACHINE)
     os.environ |= {"SYNTH_QUIET": "1", "SYNTH_CACHE": "off", "SYNTH_TIMEOUT": "120", "SYNTH_WAIT": "60"}
-    with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "synth.cli.main", "serve", "--port", "0", "--db", f"{folder}/synth.db"]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout is not None
-                os.environ["SYNTH_SERVER"] = server.stdout.readline().split()[-1]
-                start(machine, len(machine.gpus))  # the plan is made, the slices are cut
-                for name, limit in (("slices", slices.WHOLE_RANKS), ("whole", 1 << 20)) * 2:
-                    slices.WHOLE_RANKS = limit
-                    wall, busy, plans = start(machine, len(machine.gpus))
-                    print(f"{name}: {wall:.1f} s, processor {busy:.1f} s, {', '.join(plans)}")
-            finally:
-                server.terminate()
+    with serving() as (url, _):
+        os.environ["SYNTH_SERVER"] = url
+        start(machine, len(machine.gpus))  # the plan is made, the slices are cut
+        for name, limit in (("slices", slices.WHOLE_RANKS), ("whole", 1 << 20)) * 2:
+            slices.WHOLE_RANKS = limit
+            wall, busy, plans = start(machine, len(machine.gpus))
+            print(f"{name}: {wall:.1f} s, processor {busy:.1f} s, {', '.join(plans)}")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ Prints bytes on the wire, and processor seconds from the request to a sized prog
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
@@ -25,6 +23,7 @@ from synth.plan.lowering import Lowering
 from synth.plan.symmetry import expand
 from synth.topology import Topology, catalog
 from synth.verifier import verify
+from tests.bench.serving import serving
 
 MACHINE = sys.argv[1] if len(sys.argv) > 1 else "hgx-h100x64"
 
@@ -76,27 +75,20 @@ def compare(name: str, url: str, digest: str, machine: Topology) -> None:
 def main() -> None:
     """Run it."""
     machine = catalog.build(MACHINE)
-    with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "synth.cli.main", "serve", "--port", "0", "--db", f"{folder}/synth.db"]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout is not None
-                url = server.stdout.readline().split()[-1]
-                request = PlanRequest(topology=machine, collective="alltoall", bytes=1 << 26)
-                client = Client(url, timeout=600)
-                client.post_topology(machine)
-                client.post_plan(request, time_limit=120.0)
-                resolved = client.resolve(request, wait=600)
-                assert resolved is not None
-                compare("symmetric", url, resolved.digest, machine)
-                plan = expand(client.plan(resolved.digest)).with_(symmetry=None)
-                values = {"digest": plan.digest, "collective": "alltoall", "ranks": len(plan.ranks), "text": plan.text}
-                database = Database(f"{folder}/synth.db")
-                with database.write() as connection:
-                    stored.add(connection, topology=request.topology_digest, now=time.time(), **values)
-                compare("written out", url, plan.digest, machine)
-            finally:
-                server.terminate()
+    with serving() as (url, database_path):
+        request = PlanRequest(topology=machine, collective="alltoall", bytes=1 << 26)
+        client = Client(url, timeout=600)
+        client.post_topology(machine)
+        client.post_plan(request, time_limit=120.0)
+        resolved = client.resolve(request, wait=600)
+        assert resolved is not None
+        compare("symmetric", url, resolved.digest, machine)
+        plan = expand(client.plan(resolved.digest)).with_(symmetry=None)
+        values = {"digest": plan.digest, "collective": "alltoall", "ranks": len(plan.ranks), "text": plan.text}
+        database = Database(database_path)
+        with database.write() as connection:
+            stored.add(connection, topology=request.topology_digest, now=time.time(), **values)
+        compare("written out", url, plan.digest, machine)
 
 
 if __name__ == "__main__":

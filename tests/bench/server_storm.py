@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
 
 from synth import topology
 from synth.topology import catalog
+from tests.bench.serving import serving
 
 MACHINE, SIZE = "hgx-h100x8", 1 << 26
 
@@ -59,28 +58,21 @@ def main() -> None:
     """Run it."""
     workers = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     machine = catalog.build(MACHINE)
-    with tempfile.TemporaryDirectory() as folder:
-        words = [sys.executable, "-m", "synth.cli.main", "serve", "--port", "0", "--db", f"{folder}/synth.db"]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stdout is not None
-                url = server.stdout.readline().split()[-1]
-                stored = ask(f"{url}/v1/topologies", {"topology": topology.to_document(machine)})
-                question = f"/v1/resolve?topology={stored['digest']}&collective=alltoall&bytes={SIZE}"
-                digest = ask(f"{url}{question}&wait=60&time_limit=10")["digest"]
-                port, ranks = int(url.rpartition(":")[2]), len(machine.gpus)
-                slices = [f"/v1/plans/{digest}/ranks/{number % ranks}" for number in range(workers)]
-                ask(url + slices[0])  # the first one cuts all
-                none = [""] * workers
-                print(f"{workers} workers at once, {MACHINE}, {ranks} ranks")
-                etags = none
-                for name, paths in (("resolve", [question] * workers), ("slice", slices), ("slice, 304", slices)):
-                    given = etags if name.endswith("304") else none
-                    seconds, each, etags = asyncio.run(storm(port, paths, given))
-                    p50, p99 = each[len(each) // 2], each[int(len(each) * 0.99)]
-                    print(f"{name:<11} {workers / seconds:7.0f}/s   median {p50:.2f} s   99 % {p99:.2f} s")
-            finally:
-                server.terminate()
+    with serving() as (url, _):
+        stored = ask(f"{url}/v1/topologies", {"topology": topology.to_document(machine)})
+        question = f"/v1/resolve?topology={stored['digest']}&collective=alltoall&bytes={SIZE}"
+        digest = ask(f"{url}{question}&wait=60&time_limit=10")["digest"]
+        port, ranks = int(url.rpartition(":")[2]), len(machine.gpus)
+        slices = [f"/v1/plans/{digest}/ranks/{number % ranks}" for number in range(workers)]
+        ask(url + slices[0])  # the first one cuts all
+        none = [""] * workers
+        print(f"{workers} workers at once, {MACHINE}, {ranks} ranks")
+        etags = none
+        for name, paths in (("resolve", [question] * workers), ("slice", slices), ("slice, 304", slices)):
+            given = etags if name.endswith("304") else none
+            seconds, each, etags = asyncio.run(storm(port, paths, given))
+            p50, p99 = each[len(each) // 2], each[int(len(each) * 0.99)]
+            print(f"{name:<11} {workers / seconds:7.0f}/s   median {p50:.2f} s   99 % {p99:.2f} s")
 
 
 if __name__ == "__main__":
