@@ -1,7 +1,11 @@
 """The GPU tests under pytest; each needs a GPU, CuPy and nccl4py, and says so where they are missing.
 
-Eight ranks on fewer GPUs need NCCL 2.30 or newer; ``SYNTH_TEST_NCCL`` names another libnccl.so.2 to use.
+Eight ranks on fewer GPUs need NCCL 2.30 or newer; ``SYNTH_TEST_NCCL`` names another libnccl.so.2 to use, and
+``SYNTH_TEST_PLANS`` a folder that ``tests.gpu.make_inputs`` wrote, where the solver is not installed.
 """
+
+import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=REA
 
 @pytest.fixture(scope="module")
 def plan_folder(tmp_path_factory):
+    if "SYNTH_TEST_PLANS" in os.environ:
+        return Path(os.environ["SYNTH_TEST_PLANS"])
     pytest.importorskip("solver.portfolio")
     from tests.gpu.make_inputs import main
 
