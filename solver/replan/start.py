@@ -19,7 +19,8 @@ from solver.bound.shallow import farthest, limited
 from solver.replan.survivors import Survivors, survivors
 from solver.schedule import assembly, routed
 from solver.schedule.draft import Draft, Strategy, Task
-from solver.schedule.ordering import ordered
+from solver.schedule.ordering import ENOUGH as ORDERED
+from solver.schedule.ordering import in_good_order
 from solver.schedule.staged import staged
 from solver.schedule.timed import Timed
 from synth.plan import Plan
@@ -68,10 +69,10 @@ def started_from(earlier: Survivors, strategies: Sequence[Strategy]) -> tuple[St
 
 
 def _drafts(earlier: Survivors, task: Task) -> Iterator[Draft]:
-    for draft in _pipelines(earlier, task):
-        yield draft
-        if task.cost is Cost.TIMELINE:
-            yield from ordered(task, draft)
+    if task.cost is Cost.ROUNDS:
+        yield from _pipelines(earlier, task)
+    else:
+        yield from in_good_order(task, _pipelines(earlier, task), task.fractional.bound * (1 + ORDERED))
 
 
 def _pipelines(earlier: Survivors, task: Task) -> Iterator[Draft]:

@@ -69,6 +69,7 @@ class Draft:
     segments: int = 1
     whole: bool = False
     notes: Mapping[str, Json] = field(default_factory=dict)
+    _priced: dict[tuple[Cost, float], float] = field(default_factory=dict, init=False, repr=False)
 
     def with_segments(self, segments: int) -> Draft:
         """The same routes and rounds with another number of segments."""
@@ -104,8 +105,19 @@ class Draft:
         size: np.ndarray = chunk_bytes(self.plan(problem), problem.demand)[self.transfers.chunk]
         return size if problem.listed is None else size * problem.listed.order
 
+    def events(self, problem: Problem) -> int:
+        """Segment-transfers in all."""
+        images = 1 if self.whole or problem.listed is None else problem.listed.order
+        return len(self.transfers) * images * self.segments
+
     def seconds(self, task: Task) -> float:
-        """What the task's cost model says."""
+        """What the task's cost model says; asked again for the same problem, it knows."""
+        key = (task.cost, task.launch_ns)
+        if key not in self._priced:
+            self._priced[key] = self._price(task)
+        return self._priced[key]
+
+    def _price(self, task: Task) -> float:
         problem = task.problem
         if task.cost is Cost.ROUNDS:
             return self.pipeline(problem, task.launch_ns).seconds(self.segments)

@@ -1,70 +1,155 @@
 """Ordering for the timeline model: who goes first on every link, found by playing the schedule.
 
 The timeline model takes transfers in the order of their rounds and never lets one overtake another, so a bad order
-blocks links that others need. Here every chunk is cut into pieces of its own, the pieces are played greedily (whoever
-can start earliest, and among those who wait for a link the most urgent), and the order of their starts becomes the
-order of rounds. Two measures of urgency are tried: the longest way still to go, and the round in the pipeline. What
-only gathers is played backwards, as what spreads, since waiting for all children would leave links idle.
-Source: list scheduling, Graham, 1966.
+blocks links that others need. Here every chunk is cut into pieces of its own, the pieces are played against the links
+(:mod:`solver.schedule.playing`), and the order of their starts becomes the order of rounds. They are played greedily,
+and one after another into the first gap that is long enough, by their rounds in the pipeline; then greedily by the
+longest way still to go. Each is then justified: placed backwards, the last to arrive first, and forwards again, the
+first to start there first, as long as that helps. What only gathers is played backwards, as what spreads, since waiting
+for all children would leave links idle.
+Sources: list scheduling, Graham, 1966; justification, Valls, Ballestin, Quintanilla, 2005.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
+from solver.backend import Stopped
 from solver.bound import Problem
 from solver.schedule.draft import Draft, Task
+from solver.schedule.playing import Players
 from synth.collective import Collective
 from synth.plan import Chunks, Plan, Transfers, expand, group_elements
 from synth.plan.sizes import chunk_bytes
 
 MOST_PIECES = 64
-MAX_TRANSFERS = 24_000
-"""More pieces would make the document too large and take too long to play."""
+FEW = 24_000
+"""More pieces make the document large and are cut only where fewer are not good enough."""
+MAX_TRANSFERS = 80_000
+"""More would take too long to play."""
 MAX_EVENTS = 400_000
-"""Pipelines of more segment-transfers are not tried as they are."""
+"""Pipelines of more segment-transfers are not played as they are: a second."""
 GAIN = 1e-3
 """More pieces or segments must gain so much to be worth it."""
+ENOUGH = 5e-3
+"""An order this near to what the links need anyway is not improved."""
+GOOD = 4e-2
+"""Trees in an order this near are not cut into more pieces than a small document holds."""
+PATHS = (Collective.ALLTOALL, Collective.SENDRECV)
+LIKE = 2e-2
+"""Kinds of order this near to each other are alike, and the cheapest is taken."""
+JUSTIFIED = 3
+"""An order is justified at most so often."""
 
 
-def ordered(task: Task, draft: Draft) -> Iterator[Draft]:
-    """The same routes with more segments, and cut into pieces that are played and ordered."""
-    yield from _finer(task, draft)
-    problem = task.problem
-    plan, turn = _with_turns(draft.plan(problem))
-    most = MAX_TRANSFERS // max(len(plan.transfers), 1)
-    if not most:
-        return
-    pieces = 2 ** min(draft.segments, most, MOST_PIECES).bit_length() // 2
-    best, step, tried = float("inf"), 2.0, set[int]()
-    while 1 <= pieces <= min(most, MOST_PIECES) and not task.over:
-        tried.add(pieces)
-        found, seconds = play(problem, plan, turn, pieces, by_round=True)
-        if seconds < best * (1 - GAIN):
-            best, chosen = seconds, pieces
-            yield found
-        elif len(tried) == 2:  # more are no better, so perhaps fewer are
-            pieces, step = chosen, 0.5
-        else:
-            break
-        pieces = int(pieces * step)
-    if tried and not task.over:
-        yield play(problem, plan, turn, chosen, by_round=False)[0]
+def in_good_order(task: Task, pipelines: Iterable[Draft], near: float) -> Iterator[Draft]:
+    """For the timeline model: the pipelines, the better ones also in a better order, then with more segments.
 
-
-def _finer(task: Task, draft: Draft) -> Iterator[Draft]:
-    """More and more segments, as long as it helps."""
-    best = draft.seconds(task)
-    while not task.over and 2 * draft.segments * len(draft.transfers) <= MAX_EVENTS:
-        draft = draft.with_segments(2 * draft.segments)
-        seconds = draft.seconds(task)
-        if seconds > best * (1 - GAIN):
-            return
-        best = seconds
+    Args:
+        task: what to schedule.
+        pipelines: drafts for the rounds model.
+        near: seconds at which it ends.
+    """
+    best, reached = float("inf"), float("inf")
+    kept: list[Draft] = []
+    for draft in pipelines:
+        seconds = draft.pipeline(task.problem, 0.0).seconds(draft.segments)
+        draft = _playable(task.problem, draft)
         yield draft
+        reached = min(reached, draft.seconds(task))
+        if seconds <= best * (1 + GAIN):
+            kept.append(draft)
+            for found in ordered(task, draft, reached):
+                reached = min(reached, found.seconds(task))
+                yield found
+        best = min(best, seconds)
+        if reached <= near:
+            return
+    for draft in kept:
+        for found in finer(task, draft, reached):
+            reached = min(reached, found.seconds(task))
+            yield found
+
+
+def _playable(problem: Problem, draft: Draft) -> Draft:
+    """The draft with as many segments as can be played in short time, at most its own."""
+    most = MAX_EVENTS // max(draft.with_segments(1).events(problem), 1)
+    return draft if draft.segments <= most else draft.with_segments(max(most, 1))
+
+
+def ordered(task: Task, draft: Draft, reached: float) -> Iterator[Draft]:
+    """The same routes cut into pieces that are played and ordered, as long as more pieces help.
+
+    The kind of order that is best for the first number of pieces, or like it, is kept for the others. Above ``FEW``
+    transfers there are only more pieces where neither they nor what was ``reached`` before is good.
+    """
+    good = task.fractional.bound * (1 + (ENOUGH if task.problem.demand.collective in PATHS else GOOD))
+    near = task.fractional.bound * (1 + ENOUGH)
+    plan, turn = _with_turns(draft.plan(task.problem))
+    count = max(len(plan.transfers), 1)
+    few, most = (min(limit // count, MOST_PIECES) for limit in (FEW, MAX_TRANSFERS))
+    pieces = 2 ** min(draft.segments, max(few, 1)).bit_length() // 2
+    best: Played | None = None
+    kinds, step, tried = [Pieces.in_gaps, Pieces.by_round, Pieces.by_way], 2.0, 0
+    try:
+        while 1 <= pieces <= most and not task.over:
+            tried += 1
+            cut = Pieces(task.problem, plan, turn, pieces, stop=lambda: task.over)
+            every = [_justified(kind(cut), near) for kind in kinds]
+            found = min(every, key=_seconds)
+            like = found.seconds * (1 + LIKE)
+            kinds = [next(kind for kind, played in zip(kinds, every, strict=True) if played.seconds <= like)]
+            if best is None or found.seconds < best.seconds * (1 - GAIN):
+                best = found
+                yield found.draft()
+            elif tried == 2:  # more are no better, so perhaps fewer are
+                pieces, step = best.pieces.count, 0.5
+            else:
+                return
+            pieces = int(pieces * step)
+            if pieces > few and min(best.seconds, reached) <= good:
+                return
+    except Stopped:
+        return
+
+
+def _seconds(played: Played) -> float:
+    return played.seconds
+
+
+def _justified(played: Played, near: float) -> Played:
+    for _ in range(JUSTIFIED):
+        if played.seconds <= near:
+            return played
+        better = played.justified()
+        if better.seconds > played.seconds * (1 - GAIN):
+            return min(better, played, key=_seconds)
+        played = better
+    return played
+
+
+def finer(task: Task, draft: Draft, best: float) -> Iterator[Draft]:
+    """More and more segments, as long as it helps and could beat the best.
+
+    What filling and draining costs halves with every doubling, so twice a doubling's gain is all there is to win.
+    """
+    before = draft.seconds(task)
+    if draft.segments > 1:
+        coarser = draft.with_segments(draft.segments // 2).seconds(task)
+        if 2 * before - coarser > best:
+            return
+    while not task.over and (more := draft.with_segments(2 * draft.segments)).events(task.problem) <= MAX_EVENTS:
+        seconds = more.seconds(task)
+        if seconds > before * (1 - GAIN):
+            return
+        yield more
+        best = min(best, seconds)
+        if 2 * seconds - before > best * (1 - GAIN):
+            return
+        draft, before = more, seconds
 
 
 def _with_turns(plan: Plan) -> tuple[Plan, np.ndarray]:
@@ -82,44 +167,100 @@ def _with_turns(plan: Plan) -> tuple[Plan, np.ndarray]:
     return whole, (chunk * ranks + back[element, src]) * ranks + back[element, dst]
 
 
-def play(problem: Problem, plan: Plan, turn: np.ndarray, pieces: int, *, by_round: bool) -> tuple[Draft, float]:
-    """Play a plan cut into pieces.
+class Pieces:
+    """A plan whose chunks are cut into pieces, to be played.
 
     Args:
         problem: where it runs.
         plan: without symmetry.
         turn: [transfers] the smallest goes first among equally urgent ones.
-        pieces: of each chunk.
-        by_round: whether the round in the pipeline says what is urgent, or the longest way to go.
-
-    Returns:
-        (the plan in the order of the starts, seconds it takes).
+        count: pieces of each chunk.
+        stop: asked now and then whether to give up.
     """
-    chunks, transfers = plan.chunks, plan.transfers
-    count, ranks = len(chunks), len(plan.ranks)
-    size = chunk_bytes(plan, problem.demand)[transfers.chunk] / pieces
-    piece = np.repeat(np.arange(pieces), len(transfers))
-    tiled = {name: np.tile(getattr(transfers, name), pieces) for name in transfers.__slots__}
-    tiled["chunk"] = tiled["chunk"] + piece * count
-    backwards = plan.collective in (Collective.REDUCE_SCATTER, Collective.REDUCE)
-    flow = dict(tiled)
-    if backwards:
-        flow |= {"src": tiled["dst"], "dst": tiled["src"], "round": tiled["round"].max(initial=0) - tiled["round"]}
-    player = _Player(problem, tiled["src"] * ranks + tiled["dst"], np.tile(size, pieces), flow, ranks)
-    urgency = flow["round"] + piece if by_round else -player.ways_to_go
-    starts, ends = player.run(urgency, np.tile(turn, pieces))
-    seconds = float(ends.max(initial=0.0)) * 1e-9
-    _, round = np.unique(-ends if backwards else starts, return_inverse=True)
-    tiled["round"] = _after_sources(tiled, round, ranks)
-    return (
-        Draft(
-            chunks=Chunks(*(np.tile(getattr(chunks, name), pieces) for name in chunks.__slots__)),
-            transfers=Transfers(**tiled).sorted(),
-            denominator=plan.denominator * pieces,
+
+    def __init__(
+        self, problem: Problem, plan: Plan, turn: np.ndarray, count: int, *, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.count, self.plan, self.stop = count, plan, stop
+        transfers, self._ranks = plan.transfers, len(plan.ranks)
+        size = chunk_bytes(plan, problem.demand)[transfers.chunk] / count
+        self.bytes = np.tile(size, count)
+        self._piece = np.repeat(np.arange(count), len(transfers))
+        self.columns = {name: np.tile(getattr(transfers, name), count) for name in transfers.__slots__}
+        self.columns["chunk"] = self.columns["chunk"] + self._piece * len(plan.chunks)
+        self._turn = np.tile(turn, count)
+        self.backwards = plan.collective in (Collective.REDUCE_SCATTER, Collective.REDUCE)
+        flow, tiled = dict(self.columns), self.columns
+        if self.backwards:
+            last = tiled["round"].max(initial=0)
+            flow |= {"src": tiled["dst"], "dst": tiled["src"], "round": last - tiled["round"]}
+        self._round = flow["round"]
+        self._following, self._before = _dependencies(flow, self._ranks)
+        self._players = Players(problem, tiled["src"] * self._ranks + tiled["dst"], self.bytes)
+
+    def by_round(self) -> Played:
+        """Played greedily; the round in the pipeline says what is urgent."""
+        return self._greedy(self._round + self._piece)
+
+    def by_way(self) -> Played:
+        """Played greedily; the longest way to go says what is urgent."""
+        return self._greedy(-np.array(_ways_to_go(self._round, self._following), dtype=np.int64))
+
+    def in_gaps(self) -> Played:
+        """Placed by the round in the pipeline, each where it fits first."""
+        return self.placed(np.lexsort((self._turn, self._round + self._piece)))
+
+    def placed(self, order: np.ndarray) -> Played:
+        """Placed one after another, each where it fits first."""
+        return Played(self, *self._players.place(self._following, order, self.stop))
+
+    def reversed(self, order: np.ndarray) -> np.ndarray:
+        """[transfers] how long before the end each starts when all are placed against their direction."""
+        return self._players.place(self._before, order, self.stop)[1]
+
+    def _greedy(self, urgency: np.ndarray) -> Played:
+        return Played(self, *self._players.play(self._following, self._before, urgency, self._turn, self.stop))
+
+    def draft(self, starts: np.ndarray, ends: np.ndarray) -> Draft:
+        """The plan in the order of the starts."""
+        plan = self.plan
+        _, round = np.unique(-ends if self.backwards else starts, return_inverse=True)
+        columns = self.columns | {"round": _after_sources(self.columns, round, self._ranks)}
+        return Draft(
+            chunks=Chunks(*(np.tile(getattr(plan.chunks, name), self.count) for name in plan.chunks.__slots__)),
+            transfers=Transfers(**columns).sorted(),
+            denominator=plan.denominator * self.count,
             whole=True,
-        ),
-        seconds,
-    )
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """Pieces that were played.
+
+    Attributes:
+        pieces: what was played.
+        starts: [transfers] nanoseconds.
+        ends: [transfers] arrival of each.
+    """
+
+    pieces: Pieces
+    starts: np.ndarray
+    ends: np.ndarray
+
+    @property
+    def seconds(self) -> float:
+        """Until the last has arrived."""
+        return float(self.ends.max(initial=0.0)) * 1e-9
+
+    def draft(self) -> Draft:
+        """The plan in the order of the starts."""
+        return self.pieces.draft(self.starts, self.ends)
+
+    def justified(self) -> Played:
+        """Placed backwards, the last to arrive first, and forwards in the order of the starts found so."""
+        backwards = self.pieces.reversed(np.argsort(-self.ends, kind="stable"))
+        return self.pieces.placed(np.argsort(-backwards, kind="stable"))
 
 
 def _after_sources(columns: dict[str, np.ndarray], round: np.ndarray, ranks: int) -> np.ndarray:
@@ -135,91 +276,20 @@ def _after_sources(columns: dict[str, np.ndarray], round: np.ndarray, ranks: int
     return np.array(rounds, dtype=np.int64)
 
 
-class _Player:
-    """Plays transfers against the links; times are in nanoseconds, as in the timeline model.
-
-    Args:
-        problem: routes and rates.
-        pair: [transfers] row of each route.
-        size: [transfers] bytes.
-        flow: columns of the transfers in the direction in which they wait for each other.
-        ranks: how many there are.
-    """
-
-    def __init__(
-        self, problem: Problem, pair: np.ndarray, size: np.ndarray, flow: dict[str, np.ndarray], ranks: int
-    ) -> None:
-        routes = problem.routes
-        ns_per_byte = 1e9 / routes.topology.bytes_per_s
-        self._count = len(pair)
-        self._links: list[list[int]] = []
-        self._busy: list[list[float]] = []
-        for bytes, row in zip(size.tolist(), pair.tolist(), strict=True):
-            links = routes.links[routes.starts[row] : routes.starts[row + 1]]
-            self._links.append(links.tolist())
-            self._busy.append((bytes * ns_per_byte[links]).tolist())
-        self._latency = routes.latency_ns.ravel()[pair].tolist()
-        self._free = [0.0] * len(routes.topology.links)
-        self._next, self._missing = _dependencies(flow, ranks)
-        self.ways_to_go = np.array(_ways_to_go(flow["round"], self._next), dtype=np.int64)
-
-    def run(self, urgency: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """([transfers] start, [transfers] arrival of each); the smallest urgency, then turn, goes first."""
-        starts, ends = np.zeros(self._count), np.zeros(self._count)
-        waiting: list[list[tuple[tuple[int, int], int]]] = [[] for _ in self._free]
-        missing = list(self._missing)
-        urgent = list(zip(urgency.tolist(), turn.tolist(), strict=True))
-        ready = [(0.0, urgent[t], t) for t in range(self._count) if not missing[t]]
-        heapq.heapify(ready)
-        freed: list[tuple[float, int]] = []
-
-        def try_start(t: int, now: float) -> bool:
-            latest = max(self._links[t], key=self._free.__getitem__)
-            if self._free[latest] > now:
-                heapq.heappush(waiting[latest], (urgent[t], t))
-                return False
-            starts[t] = now
-            for link, busy in zip(self._links[t], self._busy[t], strict=True):
-                self._free[link] = now + busy
-                heapq.heappush(freed, (now + busy, link))
-            arrival = now + max(self._busy[t]) + self._latency[t]
-            ends[t] = arrival
-            for following in self._next[t]:
-                missing[following] -= 1
-                if not missing[following]:
-                    heapq.heappush(ready, (arrival, urgent[following], following))
-            return True
-
-        while ready or freed:
-            if ready and (not freed or ready[0][0] < freed[0][0]):
-                now, _, t = heapq.heappop(ready)
-                try_start(t, now)
-                continue
-            now, link = heapq.heappop(freed)
-            while ready and ready[0][0] <= now:  # those that just got their data compete with those that wait
-                _, key, t = heapq.heappop(ready)
-                blocked = max(self._links[t], key=self._free.__getitem__)
-                heapq.heappush(waiting[blocked], (key, t))
-                heapq.heappush(freed, (max(now, self._free[blocked]), blocked))
-            while waiting[link] and self._free[link] <= now:
-                try_start(heapq.heappop(waiting[link])[1], now)
-        return starts, ends
-
-
-def _dependencies(columns: dict[str, np.ndarray], ranks: int) -> tuple[list[list[int]], list[int]]:
-    """(transfers that wait for each transfer, how many each waits for): data must have come in before it goes on."""
+def _dependencies(columns: dict[str, np.ndarray], ranks: int) -> tuple[list[list[int]], list[list[int]]]:
+    """(transfers that wait for each, those each waits for): data must have come in before it goes on."""
     chunk, src, dst, round = (columns[name].tolist() for name in ("chunk", "src", "dst", "round"))
     into: dict[int, list[int]] = {}
     for t in range(len(chunk)):
         into.setdefault(chunk[t] * ranks + dst[t], []).append(t)
     following: list[list[int]] = [[] for _ in chunk]
-    missing = [0] * len(chunk)
+    before: list[list[int]] = [[] for _ in chunk]
     for t in range(len(chunk)):
-        for before in into.get(chunk[t] * ranks + src[t], ()):
-            if round[before] < round[t]:
-                following[before].append(t)
-                missing[t] += 1
-    return following, missing
+        for source in into.get(chunk[t] * ranks + src[t], ()):
+            if round[source] < round[t]:
+                following[source].append(t)
+                before[t].append(source)
+    return following, before
 
 
 def _ways_to_go(round: np.ndarray, following: list[list[int]]) -> list[int]:

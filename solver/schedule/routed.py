@@ -13,7 +13,7 @@ from solver.schedule import assembly, timing
 from solver.schedule.delays import delayed
 from solver.schedule.depths import Depths
 from solver.schedule.draft import Draft, Strategy, Task
-from solver.schedule.ordering import ordered
+from solver.schedule.ordering import ENOUGH, in_good_order
 from solver.schedule.staged import staged
 from solver.schedule.timed import Timed
 from synth.collective import Collective
@@ -36,15 +36,12 @@ STARTING = 600
 
 
 def drafts(task: Task) -> Iterator[Draft]:
-    """Pipelines of rounds; for the timeline model the better ones also in a better order."""
-    best = float("inf")
-    for draft in pipelines(task):
-        yield draft
-        if task.cost is Cost.TIMELINE:
-            seconds = draft.pipeline(task.problem, 0.0).seconds(draft.segments)
-            if seconds <= best * (1 + NEAR):
-                yield from ordered(task, draft)
-            best = min(best, seconds)
+    """Pipelines of rounds; for the timeline model also in a better order."""
+    if task.cost is Cost.ROUNDS:
+        yield from pipelines(task)
+    else:
+        near = ENOUGH if _all_paths(task.problem) else CLOSE
+        yield from in_good_order(task, pipelines(task), task.fractional.bound * (1 + near))
 
 
 def pipelines(task: Task) -> Iterator[Draft]:

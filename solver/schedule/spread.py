@@ -20,6 +20,8 @@ from synth.topology import Topology
 
 SEGMENTS = (1, 2, 4, 8, 16, 32, 64)
 """The three hops overlap as a pipeline; so finely, where the timeline model decides."""
+HOPELESS = 2.0
+"""More segments do not help where the links would still take so many times as long as they need to."""
 
 
 def drafts(task: Task) -> Iterator[Draft]:
@@ -30,10 +32,16 @@ def drafts(task: Task) -> Iterator[Draft]:
     if task.cost is Cost.ROUNDS:
         yield spread.with_segments(spread.pipeline(task.problem, task.launch_ns).best()[0])
         return
+    before = float("inf")
     for segments in SEGMENTS:
         if task.over and segments > 1:
             return
-        yield spread.with_segments(segments)
+        finer = spread.with_segments(segments)
+        yield finer
+        seconds = finer.seconds(task)
+        if segments > 1 and 2 * seconds - before > HOPELESS * task.fractional.bound:  # what more of them could gain
+            return
+        before = seconds
 
 
 def draft(topology: Topology, devices: tuple[str, ...], represented: np.ndarray | None = None) -> Draft:

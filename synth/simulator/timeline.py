@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,7 @@ MOST_EVENTS = 20_000_000
 """Segment-transfers of the longest timeline that is played, about half a minute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One segment on its way: times in nanoseconds from the start of the plan."""
 
     transfer: int
