@@ -36,9 +36,10 @@ GAIN = 1e-3
 """More pieces or segments must gain so much to be worth it."""
 ENOUGH = 5e-3
 """An order this near to what the links need anyway is not improved."""
-GOOD = 4e-2
+GOOD = 4.5e-2
 """Trees in an order this near are not cut into more pieces than a small document holds."""
-PATHS = (Collective.ALLTOALL, Collective.SENDRECV)
+ENLARGED = 2
+"""So many pipelines, the best ones by rounds, are cut into more pieces where none is good."""
 LIKE = 2e-2
 """Kinds of order this near to each other are alike, and the cheapest is taken."""
 JUSTIFIED = 3
@@ -53,25 +54,37 @@ def in_good_order(task: Task, pipelines: Iterable[Draft], near: float) -> Iterat
         pipelines: drafts for the rounds model.
         near: seconds at which it ends.
     """
-    best, reached = float("inf"), float("inf")
-    kept: list[Draft] = []
+    best = reached = float("inf")
+    kept: list[tuple[float, Draft, Kinds]] = []
     for draft in pipelines:
         seconds = draft.pipeline(task.problem, 0.0).seconds(draft.segments)
         draft = _playable(task.problem, draft)
         yield draft
         reached = min(reached, draft.seconds(task))
         if seconds <= best * (1 + GAIN):
-            kept.append(draft)
-            for found in ordered(task, draft, reached):
+            kinds: Kinds = [Pieces.in_gaps, Pieces.by_round, Pieces.by_way]
+            kept.append((seconds, draft, kinds))
+            for found in ordered(task, draft, kinds):
                 reached = min(reached, found.seconds(task))
                 yield found
         best = min(best, seconds)
         if reached <= near:
             return
-    for draft in kept:
+    kept.sort(key=lambda each: each[0])
+    for _, draft, kinds in kept[:ENLARGED]:
+        if reached > _good(task):
+            for found in ordered(task, draft, kinds, large=True):
+                reached = min(reached, found.seconds(task))
+                yield found
+    for _, draft, _ in kept:
         for found in finer(task, draft, reached):
             reached = min(reached, found.seconds(task))
             yield found
+
+
+def _good(task: Task) -> float:
+    paths = task.problem.demand.collective in (Collective.ALLTOALL, Collective.SENDRECV)
+    return task.fractional.bound * (1 + (ENOUGH if paths else GOOD))
 
 
 def _playable(problem: Problem, draft: Draft) -> Draft:
@@ -80,20 +93,27 @@ def _playable(problem: Problem, draft: Draft) -> Draft:
     return draft if draft.segments <= most else draft.with_segments(max(most, 1))
 
 
-def ordered(task: Task, draft: Draft, reached: float) -> Iterator[Draft]:
+def ordered(task: Task, draft: Draft, kinds: Kinds, *, large: bool = False) -> Iterator[Draft]:
     """The same routes cut into pieces that are played and ordered, as long as more pieces help.
 
-    The kind of order that is best for the first number of pieces, or like it, is kept for the others. Above ``FEW``
-    transfers there are only more pieces where neither they nor what was ``reached`` before is good.
+    Args:
+        task: what to schedule.
+        draft: a pipeline.
+        kinds: of order to try, the cheapest first; after the first number of pieces only the best one, or like it, is
+            left in it.
+        large: go on from ``FEW`` transfers to ``MAX_TRANSFERS``.
     """
-    good = task.fractional.bound * (1 + (ENOUGH if task.problem.demand.collective in PATHS else GOOD))
     near = task.fractional.bound * (1 + ENOUGH)
     plan, turn = _with_turns(draft.plan(task.problem))
     count = max(len(plan.transfers), 1)
     few, most = (min(limit // count, MOST_PIECES) for limit in (FEW, MAX_TRANSFERS))
     pieces = 2 ** min(draft.segments, max(few, 1)).bit_length() // 2
+    if large:
+        pieces *= 2
+    elif most:
+        most = max(few, 1)
     best: Played | None = None
-    kinds, step, tried = [Pieces.in_gaps, Pieces.by_round, Pieces.by_way], 2.0, 0
+    step, tried = 2.0, 0
     try:
         while 1 <= pieces <= most and not task.over:
             tried += 1
@@ -101,17 +121,15 @@ def ordered(task: Task, draft: Draft, reached: float) -> Iterator[Draft]:
             every = [_justified(kind(cut), near) for kind in kinds]
             found = min(every, key=_seconds)
             like = found.seconds * (1 + LIKE)
-            kinds = [next(kind for kind, played in zip(kinds, every, strict=True) if played.seconds <= like)]
+            kinds[:] = [next(kind for kind, played in zip(kinds, every, strict=True) if played.seconds <= like)]
             if best is None or found.seconds < best.seconds * (1 - GAIN):
                 best = found
                 yield found.draft()
-            elif tried == 2:  # more are no better, so perhaps fewer are
+            elif tried == 2 and not large:  # more are no better, so perhaps fewer are
                 pieces, step = best.pieces.count, 0.5
             else:
                 return
             pieces = int(pieces * step)
-            if pieces > few and min(best.seconds, reached) <= good:
-                return
     except Stopped:
         return
 
@@ -261,6 +279,9 @@ class Played:
         """Placed backwards, the last to arrive first, and forwards in the order of the starts found so."""
         backwards = self.pieces.reversed(np.argsort(-self.ends, kind="stable"))
         return self.pieces.placed(np.argsort(-backwards, kind="stable"))
+
+
+Kinds = list[Callable[[Pieces], Played]]
 
 
 def _after_sources(columns: dict[str, np.ndarray], round: np.ndarray, ranks: int) -> np.ndarray:
