@@ -13,6 +13,7 @@ from math import lcm
 import numpy as np
 
 from solver.schedule.draft import Draft, Strategy, Task
+from solver.schedule.ordering import MAX_EVENTS
 from synth.collective import Collective
 from synth.plan import Chunks, Transfers
 from synth.simulator import Cost
@@ -37,6 +38,8 @@ def drafts(task: Task) -> Iterator[Draft]:
         if task.over and segments > 1:
             return
         finer = spread.with_segments(segments)
+        if segments > 1 and finer.events(task.problem) > MAX_EVENTS:
+            return
         yield finer
         seconds = finer.seconds(task)
         if segments > 1 and 2 * seconds - before > HOPELESS * task.fractional.bound:  # what more of them could gain
