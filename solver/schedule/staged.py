@@ -25,7 +25,7 @@ from solver.schedule.timing import MAX_SEGMENTS
 
 SMOOTHING = 0.5
 """Weight of the prices so far against those of the last program; without it they jump about."""
-GAIN = 3e-4
+GAIN = 1e-4
 """A step that gains less, on average over ``PATIENCE`` of them, is not worth another."""
 PATIENCE = 4
 STEPS = 25
